@@ -1,0 +1,216 @@
+"""Makes `.venv` ready for the demo or for the tests, and says in a sentence what is missing where it cannot.
+
+Usage: python3 tools/bootstrap.py demo|test
+
+Needs Linux, Python 3.11 or newer, git, and pip or ensurepip. It runs on an older Python too, in order to find a newer one or
+to say so. Everything it prints goes to stderr: the last line on stdout belongs to the command that comes after it.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+INSIDE = VENV / "bin" / "python"
+STAGES = {"demo": ("claude",), "test": ("claude", "dev")}  # each holds the ones before it
+
+OLDEST_PYTHON = (3, 11)
+NEWER_PYTHONS = ("python3.13", "python3.12", "python3.11", "python3.14")  # in this order: most wheels first
+OLDEST_PIP = (22, 3)  # the first with --python
+INSTALL_TRIES_MAX = 2  # pip retries a request; this is for what it gives up on, such as a broken download
+STILL_THERE_S = 15.0  # without a terminal pip shows no bar, so a line says that it goes on
+CLAUDE_WHEELS = ("x86_64", "aarch64")  # machines for which the package that carries Claude Code has a Linux wheel
+
+
+class Missing(Exception):
+    """Something has to be there that is not: what, and what to do about it, as sentences."""
+
+
+def main():
+    """Gives the exit code: 0 when `.venv` is ready, 1 when something is missing, 2 for wrong usage."""
+    if len(sys.argv) != 2 or sys.argv[1] not in STAGES:
+        say("usage: python3 tools/bootstrap.py {}".format("|".join(STAGES)))
+        return 2
+    try:
+        prepare(sys.argv[1])
+    except Missing as missing:
+        say(f"\nbide cannot be set up here: {missing}")
+        return 1
+    except KeyboardInterrupt:
+        say("\nStopped. Run the same command again to go on: what was downloaded is kept.")
+        return 130
+    return 0
+
+
+def prepare(stage):
+    """Checks what the machine has, makes the virtual environment, installs into it, and leaves a stamp."""
+    need_python()
+    need_git()
+    need_platform()
+    begun = time.monotonic()
+    say(f"Setting up .venv to {stage} bide (once; about 250 MB to download, most of it Claude Code).")
+    pip = ready_pip()
+    install(pip, "-e", ".[{}]".format(",".join(STAGES[stage])), "-c", "constraints.txt")
+    need_claude_binary()
+    names = list(STAGES)
+    for name in names[: names.index(stage) + 1]:
+        (VENV / (".stamp-" + name)).touch()
+    say("Set up in %.0f s." % (time.monotonic() - begun))
+
+
+def need_python():
+    """Goes on in a newer Python of this machine when the one that runs is too old."""
+    if sys.version_info[:2] >= OLDEST_PYTHON:
+        return
+    for name in NEWER_PYTHONS:
+        path = shutil.which(name)
+        if path and new_enough(path):
+            say(f"python3 is {platform.python_version()}; going on with {name}.")
+            sys.stderr.flush()
+            os.execv(path, [path, *sys.argv])
+    raise Missing(
+        f"it needs Python 3.11 or newer, and python3 is {platform.python_version()}. Install a newer one, "
+        "or name it: make PYTHON=/path/to/python3.11 …"
+    )
+
+
+def new_enough(python):
+    """Whether this interpreter starts, is new enough, and can make virtual environments."""
+    question = f"import sys, venv; sys.exit(sys.version_info[:2] < {OLDEST_PYTHON!r})"
+    return quiet(str(python), "-c", question) == 0
+
+
+def need_git():
+    """Sessions work on git repositories, the demo makes one."""
+    if not shutil.which("git"):
+        raise Missing("git is not on PATH. Install it (for instance: apt-get install git) and run this again.")
+
+
+def need_platform():
+    """Names a platform on which it cannot work, before pip or the runner say it in their own words."""
+    system, machine = platform.system(), platform.machine()
+    if system != "Linux":
+        raise Missing(f"a runner needs Linux, and this is {system}. A Linux container or virtual machine will do.")
+    musl = "musl" in str(sysconfig.get_config_var("HOST_GNU_TYPE"))
+    if musl or machine not in CLAUDE_WHEELS:
+        raise Missing(
+            "the demo and the tests run the real Claude Code, whose package (claude-agent-sdk) exists for Linux with "
+            "glibc on x86-64 and 64-bit ARM. This is {}{}.".format(machine, " with musl" if musl else "")
+        )
+
+
+def ready_pip():
+    """Makes `.venv` where there is none that works, and gives the command that runs a pip on it."""
+    if not (new_enough(INSIDE) or (has_ensurepip() and make_venv()) or make_venv("--without-pip")):
+        raise Missing(
+            f"{sys.executable} cannot make a virtual environment. Install its venv module "
+            "(on Debian and Ubuntu: apt-get install python3-venv) and run this again."
+        )
+    if quiet(str(INSIDE), "-m", "pip", "--version") == 0:
+        return [str(INSIDE), "-m", "pip"]
+    need_host_pip()
+    return [sys.executable, "-m", "pip", "--python", str(INSIDE)]
+
+
+def has_ensurepip():
+    """Debian ships Python without it; there `venv` makes half an environment and fails."""
+    return quiet(sys.executable, "-c", "import ensurepip") == 0
+
+
+def make_venv(*more):
+    """Whether `.venv` could be made anew."""
+    return quiet(sys.executable, "-m", "venv", "--clear", *more, str(VENV)) == 0
+
+
+def need_host_pip():
+    """The pip of the machine, which installs into a virtual environment that has none of its own."""
+    found = subprocess.run(
+        [sys.executable, "-m", "pip", "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
+    )
+    words = found.stdout.decode("utf-8", "replace").split()
+    if found.returncode != 0 or len(words) < 2:
+        raise Missing(
+            f"{sys.executable} has neither ensurepip nor pip. Install one of them and run this again "
+            "(Debian and Ubuntu: apt-get install python3-venv; Fedora: dnf install python3-pip)."
+        )
+    version = tuple(int(part) for part in words[1].split(".")[:2] if part.isdigit())
+    if version < OLDEST_PIP:
+        raise Missing(
+            f"{sys.executable} has no ensurepip, and its pip {words[1]} is too old to install into another "
+            "environment (22.3 or newer can). Install python3-venv, or update pip."
+        )
+
+
+def install(pip, *what):
+    """Runs `pip install`, twice if need be."""
+    command = [*pip, "install", "--progress-bar", "on", *what]
+    for attempt in range(1, INSTALL_TRIES_MAX + 1):
+        if run_shown(command) == 0:
+            return
+        if attempt < INSTALL_TRIES_MAX:
+            say("The installation broke off; trying once more. What was downloaded is kept.")
+    raise Missing(
+        "the packages could not be installed; pip says above why. If it was the network, "
+        "run the same command again: what was downloaded is kept."
+    )
+
+
+def run_shown(command):
+    """Runs a long command, its output on stderr; without a terminal a line now and then says that it goes on."""
+    begun = time.monotonic()
+    process = subprocess.Popen(command, cwd=str(ROOT), stdin=subprocess.DEVNULL, stdout=sys.stderr, env=pip_environ())
+    while True:
+        try:
+            return process.wait(timeout=STILL_THERE_S)
+        except subprocess.TimeoutExpired:
+            if not sys.stderr.isatty():
+                say("… still installing, %.0f s" % (time.monotonic() - begun))
+        except KeyboardInterrupt:
+            process.wait()
+            raise
+
+
+def pip_environ():
+    """The environment for pip: the user's own index, proxy and patience are kept, what leads out of `.venv` is not."""
+    astray = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME")
+    env = {name: value for name, value in os.environ.items() if name not in astray}
+    for name, value in (("RETRIES", "8"), ("DEFAULT_TIMEOUT", "60"), ("DISABLE_PIP_VERSION_CHECK", "1")):
+        env.setdefault("PIP_" + name, value)
+    return env
+
+
+def need_claude_binary():
+    """The package can also be built from its source, and then it carries no Claude Code."""
+    question = (
+        "import importlib.util as u, pathlib as p, sys; folder = p.Path(u.find_spec('claude_agent_sdk').origin); "
+    )
+    question += "sys.exit(not folder.with_name('_bundled').joinpath('claude').is_file())"
+    if quiet(str(INSIDE), "-c", question) != 0:
+        raise Missing(
+            "claude-agent-sdk was installed without Claude Code in it. Its wheel was not used: "
+            "allow binary packages for it (pip's --no-binary or PIP_NO_BINARY forbids them) and remove .venv."
+        )
+
+
+def quiet(*command):
+    """The exit code of a short command that is only asked; 127 when it cannot be started."""
+    try:
+        return subprocess.call(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    except OSError:
+        return 127
+
+
+def say(text):
+    """One line for a person."""
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
