@@ -1,0 +1,134 @@
+"""What somebody wants of a session: one frozen struct per wish. Each becomes facts, or a refusal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from bide.core.facts import Delivery, RunnerFact
+
+
+class Create(Struct, frozen=True, kw_only=True):
+    """A new session. `limits` are the effective values; ids and moments were made outside."""
+
+    project: str
+    runtime: str
+    title: str
+    ticket: str
+    pool: str
+    repository: str
+    branch: str
+    model: str
+    author: str
+    prompt: str
+    input_id: str
+    limits: dict[str, float]
+    on_loss: Literal["continue", "ask", "fail"] = "ask"
+
+
+class Say(Struct, frozen=True, kw_only=True):
+    """A message for the runtime."""
+
+    id: str
+    author: str
+    text: str
+    delivery: Delivery = "next_turn"
+
+
+class Interrupt(Struct, frozen=True, kw_only=True):
+    """Stop the running turn."""
+
+    id: str
+    author: str
+    drop_queued: bool = False
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """The answer to one question, or its refusal to be answered (`decline`)."""
+
+    id: str
+    author: str
+    question_id: str
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    decline: bool = False
+    via: str = "api"
+
+
+class Cancel(Struct, frozen=True, kw_only=True):
+    """Stop, save, end as cancelled."""
+
+    id: str
+    author: str
+
+
+class Park(Struct, frozen=True, kw_only=True):
+    """Save everything and free the runner."""
+
+    id: str
+    author: str
+
+
+class Resume(Struct, frozen=True, kw_only=True):
+    """Bring a parked session back to a runner without saying anything to it."""
+
+    id: str
+    author: str
+
+
+class Extend(Struct, frozen=True, kw_only=True):
+    """Keep a parked session until `until` (epoch seconds)."""
+
+    id: str
+    author: str
+    until: float
+
+
+INPUTS = (Say, Interrupt, Answer, Cancel, Park, Resume, Extend)
+Input = Say | Interrupt | Answer | Cancel | Park | Resume | Extend
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """Give the session to a runner."""
+
+    runner: str
+    runner_name: str
+    boot: str
+    lease_s: float
+
+
+class Renew(Struct, frozen=True, kw_only=True):
+    """The holder still works. Also revives a lease that ran out while nobody else was granted one."""
+
+    runner: str
+    runner_name: str
+    boot: str
+    epoch: int
+    lease_s: float
+
+
+class Disown(Struct, frozen=True, kw_only=True):
+    """The runner's process that held this epoch is known to be gone, and its runtimes with it."""
+
+    runner: str
+    epoch: int
+    reason: str
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """A runner's facts `first`, `first + 1`, … of one epoch. Safe to repeat for ever."""
+
+    runner: str
+    epoch: int
+    first: int
+    facts: tuple[RunnerFact, ...]
+
+
+class Wake(Struct, frozen=True, kw_only=True):
+    """Time has passed. No lease ends before `outage_until`."""
+
+    outage_until: float = 0.0
+
+
+Command = Create | Input | Grant | Renew | Disown | Report | Wake

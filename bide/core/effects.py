@@ -1,0 +1,168 @@
+"""What the runner machine wants done, and what comes back: the whole border between it and its shell."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from bide.core import facts as f
+from bide.core.runtime import Order
+from bide.core.wire import Job
+
+# -- effects: machine -> shell ----------------------------------------------------------------------------------------
+
+
+class Restore(Struct, frozen=True, kw_only=True):
+    """Make the workspace: clone it, or bring back the checkpoint. Answered by `restored` or `not_restored`."""
+
+    session: str
+    epoch: int
+    job: Job
+
+
+class Spawn(Struct, frozen=True, kw_only=True):
+    """Start the runtime's process on the workspace. Answered by its events, at last `exited`."""
+
+    session: str
+    epoch: int
+
+
+class Tell(Struct, frozen=True, kw_only=True):
+    """Say something to the runtime."""
+
+    session: str
+    epoch: int
+    order: Order
+
+
+class Stop(Struct, frozen=True, kw_only=True):
+    """End the runtime: in order where it can, by force at last. Answered by `exited`."""
+
+    session: str
+    epoch: int
+    force: bool = False
+
+
+class Capture(Struct, frozen=True, kw_only=True):
+    """Save a checkpoint, runtime state first. Answered by `captured` or `not_captured`."""
+
+    session: str
+    epoch: int
+    n: int
+    turn: int
+    turn_open: bool
+    consumed: tuple[str, ...]
+    at_n: int
+
+
+class Freeze(Struct, frozen=True, kw_only=True):
+    """Stop every process of the session where it stands."""
+
+    session: str
+    epoch: int
+
+
+class Thaw(Struct, frozen=True, kw_only=True):
+    """Let a frozen session go on."""
+
+    session: str
+    epoch: int
+
+
+class Post(Struct, frozen=True, kw_only=True):
+    """Send facts to the server. Answered by `acked` or `unposted`; sent again until then."""
+
+    session: str
+    epoch: int
+    first: int
+    facts: tuple[f.RunnerFact, ...]
+
+
+class Release(Struct, frozen=True, kw_only=True):
+    """Nothing of the session runs here any more. Its folder stays as `warm` cache or as `salvage`."""
+
+    session: str
+    epoch: int
+    keep: Literal["warm", "salvage"]
+
+
+Effect = Restore | Spawn | Tell | Stop | Capture | Freeze | Thaw | Post | Release
+
+# -- results: shell -> machine ----------------------------------------------------------------------------------------
+
+
+class Restored(Struct, frozen=True, kw_only=True):
+    """The workspace is there. `memory` are the inputs that the runtime's saved state contains."""
+
+    source: Literal["warm", "checkpoint", "fresh"]
+    workspace: f.Workspace
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    kept: tuple[str, ...] = ()
+    not_kept: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
+    memory: frozenset[str] = frozenset()
+    moved: tuple[str, str] | None = None
+    notes: tuple[str, ...] = ()  # more plain words for the coding agent
+    isolation: str = ""
+
+
+class NotRestored(Struct, frozen=True, kw_only=True):
+    """There is no workspace. `lost`: what was saved is gone or damaged; else the start failed for good."""
+
+    lost: bool
+    code: str
+    sentence: str
+    hint: str = ""
+    items: tuple[f.Lost, ...] = ()
+
+
+class Captured(Struct, frozen=True, kw_only=True):
+    """The checkpoint was written and read back. The machine fills in what it knows itself."""
+
+    root: str
+    files: int = 0
+    bytes: int = 0
+    new_bytes: int = 0
+    seconds: float = 0.0
+    verified_at: float = 0.0
+    kept: tuple[str, ...] = ()
+    not_kept: tuple[str, ...] = ()
+    workspace: f.Workspace = f.Workspace()
+
+
+class NotCaptured(Struct, frozen=True, kw_only=True):
+    """The checkpoint failed; the machine tries again."""
+
+    code: str
+    reason: str
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """The runtime called `ask_human`. `key` is the tool call's own id: asking twice for it is one question."""
+
+    key: str
+    question: str
+    context: str = ""
+    options: tuple[str, ...] = ()
+    blocking: bool = True
+    impact: f.Impact = "medium"
+
+
+class Assumed(Struct, frozen=True, kw_only=True):
+    """The runtime called `record_assumption`."""
+
+    key: str
+    text: str
+    impact: f.Impact = "low"
+
+
+class Finish(Struct, frozen=True, kw_only=True):
+    """The runtime called `finish`: end as completed when this turn is over."""
+
+    summary: str
+
+
+ToolCall = Asked | Assumed | Finish

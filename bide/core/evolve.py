@@ -1,0 +1,314 @@
+"""How facts change a session: pure, total over `NEXT`, and the only place where its state changes."""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from bide.core import facts as f
+from bide.core import ids
+from bide.core.limits import CANCELLING_S, PARKING_S, STARTING_S
+from bide.core.session import (
+    NEXT,
+    RUNTIME_INPUTS,
+    Environment,
+    EnvironmentState,
+    Lease,
+    Pending,
+    Session,
+    Turn,
+    Unsaved,
+    retimed,
+)  # fmt: skip
+
+CLOSED_MAX = 50
+TASK_CHARS = 4000
+FILES_NOTED_MAX = 50
+
+
+class Illegal(AssertionError):
+    """A fact met a lifecycle that forbids it: our bug."""
+
+
+def created(session_id: str, fact: f.Created, now: float) -> Session:
+    """The session right after its first fact, which has seq 1."""
+    return Session(
+        id=session_id,
+        project=fact.project,
+        title=fact.title,
+        ticket=fact.ticket,
+        runtime=fact.runtime,
+        runtime_session_id=fact.runtime_session_id,
+        model=fact.model,
+        pool=fact.pool,
+        author=fact.author,
+        limits=fact.limits,
+        on_loss=fact.on_loss,
+        workspace=f.Workspace(repository=fact.repository, branch=fact.branch),
+        environment=Environment(id=fact.environment_id),
+        created_at=now,
+        since=now,
+        queued_at=now,
+        last_seq=1,
+    )
+
+
+def evolve(s: Session, e: f.Envelope) -> Session:
+    """The session after one more fact. Pure, total over `NEXT`, and the only place where state changes."""
+    after = NEXT[s.lifecycle].get(type(e.fact))
+    if after is None:
+        raise Illegal(f"{e.type} while {s.lifecycle} (session {s.id}, seq {e.seq})")
+    since = s.since if after == s.lifecycle else e.time
+    moved = replace(s, lifecycle=after, last_seq=e.seq, since=since, n=e.n + 1 if e.n >= 0 else s.n)
+    return _apply(moved, e)
+
+
+def _apply(s: Session, e: f.Envelope) -> Session:
+    fact = e.fact
+    match fact:
+        case f.UserMessage() | f.UserInterrupt() | f.UserAnswer() | f.UserCancel() | f.UserPark() | f.UserResume():
+            return _accepted(s, e)
+        case f.Receipt():
+            return _receipted(s, fact)
+        case f.QuestionAsked() | f.QuestionAnswered() | f.QuestionDeclined() | f.QuestionWithdrawn():
+            return _questioned(s, e)
+        case f.TurnStarted() | f.TurnEnded() | f.ToolCall() | f.Cost():
+            return _worked(s, e)
+        case f.Leased() | f.Interrupted() | f.Queued() | f.Parked() | f.Ended() | f.Parking() | f.Resuming():
+            return _moved(s, e)
+        case f.EnvironmentRestored() | f.EnvironmentLost() | f.EnvironmentRolledBack():
+            return _environment(s, e)
+        case f.CheckpointSaved() | f.CheckpointFailed():
+            return _checkpointed(s, e)
+        case f.UserExtend(until=until):
+            return replace(s, expires_at=until)
+        case f.Error():
+            return replace(s, reason=fact.sentence)
+    return s
+
+
+def _accepted(s: Session, e: f.Envelope) -> Session:
+    fact = e.fact
+    assert isinstance(fact, f.UserMessage | f.UserInterrupt | f.UserAnswer | f.UserCancel | f.UserPark | f.UserResume)
+    pending = Pending(
+        id=fact.id,
+        type=e.type,
+        author=e.actor,
+        seq=e.seq,
+        text=getattr(fact, "text", ""),
+        delivery=getattr(fact, "delivery", "next_turn"),
+        question_id=getattr(fact, "question_id", ""),
+        drop_queued=getattr(fact, "drop_queued", False),
+    )
+    if isinstance(fact, f.UserAnswer):
+        pending = replace(pending, text=answer_text(s, fact))
+    if not s.task and isinstance(fact, f.UserMessage):
+        s = replace(s, task=fact.text[:TASK_CHARS])
+    if isinstance(fact, f.UserAnswer) and any(q.id == fact.question_id and q.kind == "loss" for q in s.questions):
+        return s  # decides about the session; the runtime never hears it
+    s = replace(s, inputs=(*s.inputs, pending))
+    if isinstance(fact, f.UserCancel):
+        s = replace(s, cancelling=True, phase_until=e.time + CANCELLING_S)
+    return retimed(s, e.time)
+
+
+def answer_text(s: Session, fact: f.UserAnswer) -> str:
+    """What the runtime is told: the answer with its question, so that it stands alone even in a new conversation."""
+    asked = next((q.question for q in s.questions if q.id == fact.question_id), "")
+    said = "; ".join(part for part in (", ".join(fact.choices), fact.text) if part)
+    if fact.decline:
+        said = "The question was declined: decide by yourself or leave it open." + (f" {said}" if said else "")
+    return f"Answer to your question “{asked}”:\n{said}"
+
+
+def _receipted(s: Session, fact: f.Receipt) -> Session:
+    kept: list[Pending] = []
+    for pending in s.inputs:
+        if pending.id != fact.input_id:
+            kept.append(pending)
+        elif fact.status in ("accepted", "delivered", "unconfirmed") or (
+            fact.status == "consumed" and pending.type in RUNTIME_INPUTS
+        ):
+            kept.append(replace(pending, status=fact.status, reported=fact.status != "accepted"))
+    return replace(s, inputs=tuple(kept))
+
+
+def _questioned(s: Session, e: f.Envelope) -> Session:
+    fact = e.fact
+    match fact:
+        case f.QuestionAsked(question=question):
+            s = replace(s, questions=(*s.questions, question), asked_at_n={**s.asked_at_n, question.id: (e.epoch, e.n)})
+        case f.QuestionAnswered(question_id=question_id, by=by):
+            s = _closed(s, question_id, "answered", by)
+        case f.QuestionDeclined(question_id=question_id, by=by):
+            s = _closed(s, question_id, "declined", by)
+        case f.QuestionWithdrawn(question_id=question_id, reason=reason):
+            s = _closed(s, question_id, "withdrawn", reason)
+    return retimed(s, e.time)
+
+
+def _closed(s: Session, question_id: str, status: str, why: str) -> Session:
+    closed = {**s.closed, question_id: (status, why)}
+    for oldest in list(closed)[: max(0, len(closed) - CLOSED_MAX)]:
+        del closed[oldest]
+    asked_at = {k: v for k, v in s.asked_at_n.items() if k != question_id}
+    return replace(
+        s, questions=tuple(q for q in s.questions if q.id != question_id), closed=closed, asked_at_n=asked_at
+    )
+
+
+def _worked(s: Session, e: f.Envelope) -> Session:
+    fact, bill = e.fact, s.unsaved
+    match fact:
+        case f.TurnStarted():
+            n = s.turn.n + 1
+            turns = (*bill.turns, (n, e.n))
+            s = replace(s, unsaved=replace(bill, turns=turns, since=bill.since or e.time))
+            return retimed(replace(s, turn=Turn(n=n, open=True, waiting_for=""), since=e.time, reason=""), e.time)
+        case f.TurnEnded():
+            s = replace(s, turn=replace(s.turn, open=False, waiting_for="message"), since=e.time)
+            if fact.result == "failed" and fact.detail:
+                s = replace(s, reason=fact.detail)
+            return retimed(s, e.time)
+        case f.ToolCall():
+            files = dict.fromkeys((*bill.files, *paths_in(fact.input)))
+            return replace(s, unsaved=replace(bill, tools=bill.tools + 1, files=tuple(files)[-FILES_NOTED_MAX:]))
+        case f.Cost(usd=usd, tokens=tokens):
+            return replace(s, usd=s.usd + usd, tokens=s.tokens + tokens)
+    raise AssertionError(fact)
+
+
+def _moved(s: Session, e: f.Envelope) -> Session:
+    fact, now = e.fact, e.time
+    match fact:
+        case f.Leased():
+            revived = s.lease is None and fact.epoch == s.epoch
+            lease = Lease(
+                runner=fact.runner, runner_name=fact.runner_name, boot=fact.boot, epoch=fact.epoch, since=now, until=now
+            )
+            s = replace(
+                s, lease=lease, epoch=fact.epoch, recovery_until=0.0, last_runner=fact.runner, last_boot=fact.boot,
+                reason="",
+            )  # fmt: skip
+            if revived:
+                starting = s.environment.state == "restoring"
+                return retimed(replace(s, phase_until=now + STARTING_S if starting else 0.0), now)
+            return replace(_entering(s, now), n=0, phase_until=now + STARTING_S)
+        case f.Resuming():
+            return s
+        case f.Parking(reason=reason):
+            environment = replace(s.environment, state="saving")
+            return replace(
+                s, parking=reason, parking_seq=e.seq, environment=environment, since=now, phase_until=now + PARKING_S,
+                window_until=0.0,
+            )  # fmt: skip
+        case f.Interrupted(reason=reason):
+            window = s.limits["recovery_window_s"] if s.unsaved.turns else 0.0
+            return replace(
+                s, lease=None, starts=s.starts + (s.environment.state == "restoring"), recovery_until=now + window, reason=reason, queued_at=now, window_until=0.0,
+                phase_until=0.0,
+            )  # fmt: skip
+        case f.Queued(reason=reason):
+            return replace(_at_rest(s), reason=reason, queued_at=now, recovery_until=0.0, outcome="", summary="")
+        case f.Parked():
+            state: EnvironmentState = "lost" if s.environment.state == "lost" else "suspended"
+            environment = replace(s.environment, state=state)
+            return replace(
+                _at_rest(s), environment=environment, expires_at=fact.expires_at, reason=fact.reason or s.parking,
+                recovery_until=0.0, starts=0,
+            )  # fmt: skip
+        case f.Ended(outcome=outcome, summary=summary):
+            environment = replace(s.environment, state="suspended" if s.checkpoint else "lost")
+            return replace(
+                _at_rest(s), environment=environment, outcome=outcome, summary=summary, expires_at=fact.expires_at,
+                recovery_until=0.0, starts=0,
+            )  # fmt: skip
+    raise AssertionError(fact)
+
+
+def _entering(s: Session, now: float) -> Session:
+    """The environment of a new lease: the saved one, or a fresh one where the old is lost."""
+    if s.environment.state != "lost":
+        return replace(s, environment=replace(s.environment, state="restoring"))
+    environment = Environment(
+        id=ids.mint(now, s.id, "environment", s.epoch), state="restoring", reset_count=s.environment.reset_count + 1
+    )
+    return replace(s, environment=environment, checkpoint=None, earlier=None, unsaved=Unsaved())
+
+
+def _at_rest(s: Session) -> Session:
+    """No runner holds it; nothing transitional is under way."""
+    turn = replace(s.turn, open=False) if s.turn.open else s.turn
+    return replace(
+        s, lease=None, parking="", parking_seq=0, cancelling=False, phase_until=0.0, window_until=0.0, turn=turn
+    )
+
+
+def _environment(s: Session, e: f.Envelope) -> Session:
+    fact = e.fact
+    match fact:
+        case f.EnvironmentRestored(source=source):
+            environment = replace(s.environment, state="ready", resume_source=source)
+            s = replace(
+                s, environment=environment, workspace=fact.workspace, phase_until=0.0, starts=0, report=(), since=e.time
+            )
+            if s.cancelling:
+                s = replace(s, phase_until=e.time + CANCELLING_S)
+            return retimed(s, e.time)
+        case f.EnvironmentLost(reason=reason):
+            environment = Environment(
+                id=s.environment.id, state="lost", reset_count=s.environment.reset_count, resume_source=""
+            )
+            words = (
+                f"The saved workspace and conversation of this session are lost: {reason}.",
+                *(f"Lost: {item.what} ({item.reason})." for item in fact.lost[:10]),
+                "You work in a fresh copy of the repository and in a new conversation.",
+            )
+            return replace(s, environment=environment, reason=reason, report=words, unsaved=Unsaved())
+        case f.EnvironmentRolledBack(checkpoint=n, seconds=seconds):
+            words = (
+                f"Work was lost. The workspace and this conversation are back at checkpoint {n}; "
+                f"about {seconds:.0f} s of work after it are gone:",
+                *(f"- {item.what}: {item.recovery or 'not recoverable'}" for item in fact.lost[:10]),
+            )
+            target = s.earlier if s.earlier and s.earlier.n == n else s.checkpoint
+            environment = replace(s.environment, state="suspended")
+            return replace(
+                s,
+                report=words if fact.lost else s.report,
+                unsaved=Unsaved(),
+                checkpoint=target,
+                environment=environment,
+            )
+    raise AssertionError(fact)
+
+
+def _checkpointed(s: Session, e: f.Envelope) -> Session:
+    fact = e.fact
+    if isinstance(fact, f.CheckpointFailed):
+        if s.parking and fact.retry_at:
+            environment = replace(s.environment, state="ready")
+            s = replace(s, parking="", parking_seq=0, environment=environment, phase_until=0.0, since=e.time)
+            return replace(s, window_until=fact.retry_at, reason=fact.reason)
+        return replace(s, reason=fact.reason)
+    assert isinstance(fact, f.CheckpointSaved)
+    saved = fact.checkpoint
+    turns = tuple(t for t in s.unsaved.turns if t[1] >= saved.at_n)
+    if s.turn.open and not turns:  # saved in the middle of a turn: what follows is unsaved again
+        turns = ((s.turn.n, saved.at_n),)
+    inputs = tuple(p for p in s.inputs if p.id not in saved.consumed)
+    return replace(
+        s, checkpoint=saved, earlier=s.checkpoint or s.earlier, inputs=inputs, workspace=saved.workspace,
+        unsaved=Unsaved(turns=turns, since=e.time if turns else 0.0),
+    )  # fmt: skip
+
+
+def paths_in(tool_input: str) -> tuple[str, ...]:
+    """The file a tool call names, where its input is JSON that names one: for the bill of a loss, nothing else."""
+    try:
+        given = msgspec.json.decode(tool_input)
+    except (msgspec.DecodeError, UnicodeError):
+        return ()
+    if not isinstance(given, dict):
+        return ()
+    return tuple(v for k, v in given.items() if k in ("file_path", "path", "notebook_path") and isinstance(v, str))

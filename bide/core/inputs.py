@@ -1,0 +1,202 @@
+"""What people send in: each input becomes facts with a receipt, or is refused with its text left to the sender."""
+
+from __future__ import annotations
+
+from bide.core import commands as c
+from bide.core import facts as f
+from bide.core.draft import Draft
+from bide.core.limits import INPUTS_MAX, LIMITS, OPTIONS_MAX
+from bide.core.recovery import decide_loss, end, forfeit, lossless, queue_if_parked
+from bide.core.refusals import Refused
+from bide.core.session import Lifecycle, deliverable
+
+
+def accept(d: Draft, command: c.Input) -> None:
+    """Decides one input; adds nothing when it refuses."""
+    if len(d.s.inputs) >= INPUTS_MAX:
+        raise Refused(
+            "too_many",
+            f"{len(d.s.inputs)} inputs of this session are still waiting to be delivered; no more are taken.",
+            "Wait for its turn to end, or interrupt it with --drop-queued.",
+        )
+    match command:
+        case c.Say():
+            _say(d, command)
+        case c.Interrupt():
+            _interrupt(d, command)
+        case c.Answer():
+            _answer(d, command)
+        case c.Cancel():
+            _cancel(d, command)
+        case c.Park():
+            _park(d, command)
+        case c.Resume():
+            _resume(d, command)
+        case c.Extend():
+            _extend(d, command)
+
+
+def check_text(d: Draft, text: str, what: str) -> None:
+    """Refuses an empty or over-long text."""
+    size, limit = len(text.encode("utf-8", "surrogatepass")), int(d.s.limits["message_bytes"])
+    if not text.strip():
+        raise Refused("bad_value", f"The {what} is empty.", "Write what you want to say.")
+    if size > limit:
+        raise Refused(
+            "too_large",
+            f"The {what} has {size} bytes; at most {limit} are taken.",
+            "Put long material into a file of the repository and name the file in the message.",
+        )
+
+
+def _say(d: Draft, command: c.Say) -> None:
+    check_text(d, command.text, "message")
+    if d.s.lifecycle is Lifecycle.ENDED:
+        _may_reopen(d)
+    d.add(f.UserMessage(id=command.id, text=command.text, delivery=command.delivery), actor=command.author)
+    _wake(d, command.id, "a message arrived")
+
+
+def _may_reopen(d: Draft) -> None:
+    if d.s.expires_at and d.now >= d.s.expires_at:
+        raise Refused("expired", "The session ended, and its workspace is no longer kept.")
+    if d.s.checkpoint is None:
+        raise Refused(
+            "ended",
+            f"The session ended as {d.s.outcome} before anything of it was saved.",
+            "Start a new session with `bide run`.",
+        )
+
+
+def _wake(d: Draft, input_id: str, reason: str) -> None:
+    if d.s.lifecycle is Lifecycle.ENDED:
+        d.add(f.Reopened(input_id=input_id), f.Queued(reason=reason))
+    else:
+        queue_if_parked(d, reason)
+
+
+def _interrupt(d: Draft, command: c.Interrupt) -> None:
+    if d.s.lifecycle is Lifecycle.ENDED:
+        raise Refused("ended", f"The session ended as {d.s.outcome}; nothing runs.")
+    d.add(f.UserInterrupt(id=command.id, drop_queued=command.drop_queued), actor=command.author)
+    if d.s.lifecycle is Lifecycle.ACTIVE:
+        return
+    if command.drop_queued:
+        for pending in deliverable(d.s):
+            d.add(f.Receipt(input_id=pending.id, status="withdrawn", how="dropped by an interrupt", code="dropped"))
+    d.add(f.Receipt(input_id=command.id, status="consumed", how="nothing was running"))
+
+
+def _answer(d: Draft, command: c.Answer) -> None:
+    question = next((q for q in d.s.questions if q.id == command.question_id), None)
+    if question is None:
+        raise _closed(d, command)
+    _check_answer(d, question, command)
+    d.add(
+        f.UserAnswer(
+            id=command.id,
+            question_id=question.id,
+            text=command.text,
+            choices=command.choices,
+            decline=command.decline,
+        ),
+        actor=command.author,
+    )
+    by, via = command.author, command.via
+    if command.decline:
+        d.add(f.QuestionDeclined(question_id=question.id, input_id=command.id, by=by, via=via, text=command.text))
+    else:
+        d.add(
+            f.QuestionAnswered(
+                question_id=question.id, input_id=command.id, by=by, via=via, text=command.text, choices=command.choices
+            )
+        )
+    if question.kind == "loss":
+        d.add(f.Receipt(input_id=command.id, status="consumed", how=command.choices[0]))
+        decide_loss(d, command.choices[0])
+    else:
+        _wake(d, command.id, "an answer arrived")
+
+
+def _closed(d: Draft, command: c.Answer) -> Refused:
+    status, why = d.s.closed.get(command.question_id, ("", ""))
+    if status in ("answered", "declined"):
+        code, sentence = "already_answered", f"{why} has already {status} this question."
+    elif status:
+        code, sentence = "question_closed", f"The question was {status}: {why}."
+    else:
+        code, sentence = "no_question", "This session has no such open question."
+    return Refused(code, sentence, text=command.text, choices=list(command.choices))
+
+
+def _check_answer(d: Draft, question: f.Question, command: c.Answer) -> None:
+    unknown = [choice for choice in command.choices if choice not in question.options]
+    if unknown or len(command.choices) > OPTIONS_MAX:
+        raise Refused(
+            "bad_value",
+            f"{(unknown or list(command.choices))[0][:80]!r} is not one of the question's options.",
+            f"Its options: {' · '.join(question.options) or 'none, answer with text'}.",
+        )
+    if question.kind == "loss" and (command.decline or len(command.choices) != 1):
+        raise Refused("bad_value", "This question needs exactly one of its options.", " · ".join(question.options))
+    if command.text or not (command.decline or command.choices):
+        check_text(d, command.text, "answer")
+
+
+def _cancel(d: Draft, command: c.Cancel) -> None:
+    if d.s.lifecycle is Lifecycle.ENDED:
+        raise Refused("ended", f"The session has already ended as {d.s.outcome}.")
+    d.add(f.UserCancel(id=command.id), actor=command.author)
+    if d.s.lifecycle is not Lifecycle.ACTIVE:
+        if d.s.recovery_until:
+            forfeit(d, d.s.reason)
+        end(d, "cancelled", f"Cancelled by {command.author}.")
+
+
+def _park(d: Draft, command: c.Park) -> None:
+    s = d.s
+    if s.lifecycle is Lifecycle.ENDED or s.lifecycle is Lifecycle.QUEUED:
+        raise Refused("not_waiting", f"The session is {s.lifecycle}; there is nothing to park.")
+    d.add(f.UserPark(id=command.id), actor=command.author)
+    if s.lifecycle is Lifecycle.PARKED:
+        d.add(f.Receipt(input_id=command.id, status="consumed", how="it was parked already"))
+    else:
+        park_if_asked(d)
+
+
+def park_if_asked(d: Draft) -> None:
+    """Begins a park that a person asked for, as soon as no turn runs and nothing waits to be delivered."""
+    s = d.s
+    asked = next((p for p in s.inputs if p.type == "user.park"), None)
+    idle = s.lifecycle is Lifecycle.ACTIVE and s.environment.state == "ready" and not s.turn.open
+    if asked and idle and not s.parking and not deliverable(s):
+        d.add(f.Parking(reason=f"asked by {asked.author}"))
+
+
+def _resume(d: Draft, command: c.Resume) -> None:
+    s = d.s
+    if s.lifecycle is Lifecycle.ENDED:
+        _may_reopen(d)
+    if s.lifecycle is Lifecycle.PARKED and not lossless(d):
+        raise Refused(
+            "not_waiting",
+            "The saved workspace is lost, and a person must first say how to go on.",
+            "Answer the question with `bide inbox` and `bide answer`.",
+        )
+    d.add(f.UserResume(id=command.id), actor=command.author)
+    how = "resumed" if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED) else "it was running already"
+    d.add(f.Receipt(input_id=command.id, status="consumed", how=how))
+    _wake(d, command.id, f"resumed by {command.author}")
+
+
+def _extend(d: Draft, command: c.Extend) -> None:
+    s, limit = d.s, LIMITS["retention_s"]
+    if s.expires_at and d.now >= s.expires_at:
+        raise Refused("expired", "The session's workspace is no longer kept.")
+    if not limit.min <= command.until - d.now <= limit.max:
+        raise Refused(
+            "bad_value",
+            f"A session can be kept from {limit.min:g} s to {limit.max / 86400:g} days from now.",
+        )
+    d.add(f.UserExtend(id=command.id, until=command.until), actor=command.author)
+    d.add(f.Receipt(input_id=command.id, status="consumed", how="kept longer"))

@@ -1,0 +1,183 @@
+"""Every bound of bide, with its reason. Nothing waits, grows or repeats without a line here.
+
+Units stand last in a name: `_s` seconds, `_bytes`, `_max` a count. `LIMITS` are those a person may see or set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
+
+from msgspec import Struct
+
+from bide.core.refusals import Refused
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
+
+# -- leases: the holder stops well before the giver would give it to another (law 7) ---------------------------------
+LEASE_S = 120.0  # long enough for a server restart, short enough to notice a dead runner
+LEASE_HOLDER_SHARE = 2 / 3  # the holder freezes at 80 of 120 s: covers one long poll and clock drift
+POLL_S = 20.0  # a long poll ends before usual proxies cut it (30 s and more)
+POLL_SHARE = 1 / 6  # with leases of seconds polls shrink along: a poll never outlasts the margin
+MISSED_POLLS = 3  # then the session shows "out of contact"
+RECOVERY_S = 60.0  # how long an interrupted session waits for its own runner where work would be lost
+FROZEN_S = 1 * HOUR  # a frozen runtime acts no more; past this its memory is wanted back
+OUTAGE_GAP_SHARE = 1 / 4  # the waker silent for longer than this part of a lease: the server was away
+WAKER_S = 0.5  # how often due sessions are looked for
+AFFINITY_S = 3.0  # a resume waits this long for the runner that still has the folder
+
+# -- transitional states: each ends by itself, with a reason ----------------------------------------------------------
+STARTING_S = 20 * MINUTE  # clone or restore of a big repository, then the start of the runtime
+PARKING_S = 15 * MINUTE  # first upload of a big workspace
+CANCELLING_S = 5 * MINUTE
+RETRY_PARK_S = 60.0  # a park that failed is tried again after this
+STARTS_MAX = 3  # the third start that fails in a row ends the session as failed
+
+# -- the runner's own waits -------------------------------------------------------------------------------------------
+REHEARSAL_STOP_S = 2.0  # open answers of the rehearsal model get this long when it ends
+SPAWN_S = 60.0  # from spawn to the runtime's first sign of life
+INTERRUPT_S = 10.0  # a runtime that does not stop its turn by then is ended and resumed
+CLOSE_S = 10.0  # end of stdin to exit
+TERM_S = 5.0  # SIGTERM to SIGKILL
+RUNTIME_TRIES_MAX = 3  # a runtime that dies this often on one input gets no fourth try
+PROBE_S = 20.0  # `--version` on a cold disk
+SANDBOX_PROBE_S = 5.0
+SANDBOX_START_S = 20.0  # spawn to the sandbox's own sign of life; the unshare rung runs some 40 mounts on a cold disk
+RUNTIME_SEEN_S = 2.0  # go-ahead to the runtime's pid; one that ended at once has none
+REAP_S = 5.0  # SIGKILL to an empty process namespace; longer means a process stuck in the kernel
+FREEZE_S = 5.0  # stopping a whole session takes milliseconds; past this something hangs in a system call
+GIT_S = 20 * MINUTE  # clone
+GIT_QUICK_S = 30.0  # status and the like
+UPLOAD_TRIES_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # waits between tries; the last one repeats
+CHECKPOINT_INTERVAL_S = 10 * MINUTE  # within a long turn
+RESEND_S = 5.0  # facts not acknowledged by then are sent again
+HTTP_S = 30.0  # one request that is not a long poll
+DRAIN_S = 60.0  # SIGTERM of a runner: working sessions get this long to end their turn
+
+# -- the server's own waits -------------------------------------------------------------------------------------------
+SYNC_LOOK_S = 1.0  # a waiting sync looks again this often unasked: hints can be lost, affinity runs out by time
+COALESCE_S = 0.02  # a waiting sync sleeps this long after a hint: one look for a burst of facts
+LOOP_BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)  # a loop that failed waits so long; the last one repeats
+SHUTDOWN_S = 5.0  # SIGTERM of a server to its end: open requests finish, or are cut
+RUNNER_TOKENS_MAX = 3  # a renewed runner's older tokens stay good: the reply with the new one may be lost
+BLOB_PART_BYTES = 1 * MIB  # an object passes through the server's memory in parts of this size
+
+# -- sizes ------------------------------------------------------------------------------------------------------------
+MESSAGE_BYTES = 256 * KIB  # one message; a longer text belongs in a file
+QUESTION_BYTES = 64 * KIB
+OPTIONS_MAX = 20
+TITLE_CHARS = 200
+INPUTS_MAX = 200  # undelivered inputs of one session
+EVENTS_PER_POST_MAX = 100
+FACT_BATCH_MAX = 50  # with texts of 64 KiB a batch stays below one request
+TEXT_BYTES = 64 * KIB  # one text in an event; longer ones are cut with a mark
+TOOL_OUTPUT_BYTES = 16 * KIB  # one tool result in an event
+LINE_BYTES = 64 * MIB  # one line of a runtime; longer ones are skipped with a mark
+RAW_BYTES = 4 * KIB
+BODY_BYTES = 8 * MIB  # one API request
+BLOB_BYTES = 1 * GIB  # one object of the blob store
+LIST_MAX = 500  # rows of one answer
+LOST_ITEMS_MAX = 50
+STDOUT_CHUNK_BYTES = 256 * KIB  # one read of a runtime's stdout; twice this may wait, then its pipe fills and it blocks
+STDERR_TAIL_BYTES = 16 * KIB  # the last words of a runtime
+SHM_BYTES = 1 * GIB  # /dev/shm of a session: browsers and multiprocessing want some, memory is the machine's
+RUNNING_MAX = 50  # processes named in "what was running"
+ARGV_CHARS = 400  # one command line in it
+SPOOL_BYTES = 512 * MIB  # facts kept by a runner while the server is away
+SSE_QUEUE_MAX = 1000  # events a slow reader may lag behind in memory before its stream is closed
+SSE_PING_S = 15.0
+SSE_BATCH = 200  # events read at once for one stream: what a slow reader costs in memory
+SSE_STALL_S = 30.0  # a reader that takes nothing for this long is closed; it resumes by its cursor
+STREAM_SESSIONS_MAX = 100  # sessions in one stream
+WARM_FOLDERS_MAX = 20
+SLOTS_DEFAULT = 4
+
+# -- checkpoints ------------------------------------------------------------------------------------------------------
+CHUNK_BYTES = 1 * MIB  # files are cut at these offsets: an append or an edit in place uploads little
+FRAME_BYTES = 1 * MIB  # small files are compressed together up to this; what one damaged spot can cost
+PACK_BYTES = 16 * MIB  # one uploaded object: few requests, little memory
+FRAME_BYTES_MAX = 64 * MIB  # a frame that claims more is not ours: it would only fill the memory
+LEDGER_BYTES_MAX = 1 * GIB  # the same for lists of files, at 100 bytes a file
+LEDGERS_MAX = 24  # captures one checkpoint builds on; then their lists are written anew as one
+READ_TRIES_MAX = 3  # a file that changes under each of these reads is kept as last read, and named
+RACY_NS = 20_000_000  # a file changed this shortly before a capture may change again within the same clock tick
+FOLDERS_OPEN_MAX = 64  # folder handles held while walking, however deep the tree
+NOTES_MAX = 1000  # entries not kept, or warnings, named one by one; the rest are counted
+
+
+# -- the store --------------------------------------------------------------------------------------------------------
+STORE_BUSY_S = 5.0  # another program that holds the database, e.g. to copy it; past this callers hear of it
+STORE_QUEUE_MAX = 2000  # writes that wait for the one writer: seconds of its work
+STORE_GROUP_MAX = 256  # writes of one commit: more gains nothing and makes the first of them wait
+STORE_READERS = 2  # threads that read beside the writer: reads are short, and the interpreter runs one at a time
+STORE_READS_MAX = 2000  # reads that wait for them
+STORE_CHECK_BYTES = 64 * MIB  # a database up to this is read through at the start, a tenth of a second; others in part
+STORE_LOG_BYTES = 64 * MIB  # the write-ahead log is cut back to this once it is copied into the database
+WAKEUPS_MAX = 1000  # changed sessions kept for one listener; past this it hears that anything may have changed
+
+
+class Limit(Struct, frozen=True, kw_only=True):
+    """One bound as a person sees it."""
+
+    name: str
+    value: float
+    unit: str
+    min: float
+    max: float
+    default: float
+    origin: Literal["built_in", "server", "project", "session"] = "built_in"
+    kept: str = ""  # what it keeps, or what happens at it, as a sentence
+
+
+def _limit(name: str, default: float, unit: str, low: float, high: float, kept: str) -> tuple[str, Limit]:
+    return name, Limit(name=name, value=default, unit=unit, min=low, max=high, default=default, kept=kept)
+
+
+LIMITS: dict[str, Limit] = dict(
+    (
+        _limit("online_window_s", 15 * MINUTE, "s", 0, 7 * DAY,
+               "A session that waits longer is parked: everything is saved, its runner is free."),
+        _limit("retention_s", 30 * DAY, "s", 60, 365 * DAY,
+               "A parked or ended session's workspace and conversation are kept this long after the last activity."),
+        _limit("session_lifetime_s", 24 * HOUR, "s", 60, 30 * DAY,
+               "Leased time of one session, all runners together."),
+        _limit("checkpoint_interval_s", CHECKPOINT_INTERVAL_S, "s", 10, 1 * DAY,
+               "Within a long turn work is saved this often; also at each turn end and before parking."),
+        _limit("recovery_window_s", RECOVERY_S, "s", 0, 1 * HOUR,
+               "How long an interrupted session waits for its own runner before another takes the last checkpoint."),
+        _limit("workspace_bytes", 20 * GIB, "bytes", 1 * MIB, 1024 * GIB,
+               "The largest workspace that is saved."),
+        _limit("message_bytes", MESSAGE_BYTES, "bytes", 1, MESSAGE_BYTES,
+               "One message or answer; a longer one is refused, nothing of it is kept."),
+        _limit("queued_inputs", INPUTS_MAX, "count", 1, INPUTS_MAX,
+               "Inputs accepted and not yet delivered; one more is refused."),
+    )
+)  # fmt: skip
+
+
+def effective(*layers: tuple[Literal["server", "project", "session"], Mapping[str, float]]) -> dict[str, Limit]:
+    """The bounds that hold, later layers winning; each says where its value comes from.
+
+    Raises `Refused('bad_setting')` for an unknown name or a value outside its bounds.
+    """
+    found = dict(LIMITS)
+    for origin, values in layers:
+        for name, value in values.items():
+            found[name] = _set(found.get(name), name, value, origin)
+    return found
+
+
+def _set(limit: Limit | None, name: str, value: float, origin: Literal["server", "project", "session"]) -> Limit:
+    if limit is None:
+        raise Refused("bad_setting", f"There is no limit called {name[:80]!r}.", f"There are: {', '.join(LIMITS)}.")
+    if not limit.min <= value <= limit.max:
+        raise Refused(
+            "bad_setting",
+            f"{name} can be {limit.min:g} to {limit.max:g} {limit.unit}, not {value:g}.",
+            f"Its default is {limit.default:g} {limit.unit}.",
+        )
+    return Limit(
+        name=name, value=value, unit=limit.unit, min=limit.min, max=limit.max, default=limit.default,
+        origin=origin, kept=limit.kept,
+    )  # fmt: skip

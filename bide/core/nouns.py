@@ -1,0 +1,87 @@
+"""The things that facts, sessions and the API speak of: plain values with a name."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+Delivery = Literal["next_turn", "steer", "interrupt"]
+Impact = Literal["low", "medium", "high"]
+Outcome = Literal["completed", "cancelled", "failed", "expired"]
+ReceiptStatus = Literal["accepted", "delivered", "consumed", "refused", "withdrawn", "abandoned", "unconfirmed"]
+QuestionStatus = Literal["open", "planner", "answered", "declined", "withdrawn", "superseded"]
+QuestionKind = Literal["ask", "loss", "approval", "budget", "credentials"]
+
+
+class Lost(Struct, frozen=True, kw_only=True):
+    """One thing that is gone, and the way back to it if there is one."""
+
+    what: str
+    bytes: int = 0
+    reason: str = ""
+    recovery: str = ""
+
+
+class Workspace(Struct, frozen=True, kw_only=True):
+    """Where the session works; enough to resume it by its id alone."""
+
+    repository: str = ""
+    branch: str = ""
+    head: str = ""
+    git_root: str = ""
+    cwd: str = ""
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """The one answer that won, and where it came from."""
+
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    by: str = ""
+    at: float = 0.0
+    via: str = ""
+    sources: tuple[str, ...] = ()
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What a session asks a human."""
+
+    id: str
+    session_id: str
+    question: str
+    context: str = ""
+    options: tuple[str, ...] = ()
+    blocking: bool = True
+    impact: Impact = "medium"
+    kind: QuestionKind = "ask"
+    status: QuestionStatus = "open"
+    answer: Answer | None = None
+    asked_at: float = 0.0
+    reason: str = ""  # why it was withdrawn or superseded
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """One atomic, verified save. `consumed` are the inputs the saved conversation contains since the one before."""
+
+    id: str
+    n: int
+    epoch: int
+    root: str
+    turn: int
+    turn_open: bool = False
+    input_cursor: str = ""
+    consumed: tuple[str, ...] = ()
+    at_n: int = 0  # runner facts before this n are covered
+    event_seq: int = 0
+    files: int = 0
+    bytes: int = 0
+    new_bytes: int = 0
+    seconds: float = 0.0
+    consistency: Literal["quiet", "crash"] = "quiet"
+    verified_at: float = 0.0
+    saved_at: float = 0.0
+    kept: tuple[str, ...] = ()
+    not_kept: tuple[str, ...] = ()
+    workspace: Workspace = Workspace()
+    runtime_version: str = ""

@@ -1,0 +1,190 @@
+"""When work is gone: how a session goes on without it, and how everybody is told."""
+
+from __future__ import annotations
+
+from bide.core import facts as f
+from bide.core import ids
+from bide.core.draft import Draft
+from bide.core.limits import LOST_ITEMS_MAX
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable
+
+START_OVER = "Start over from the repository"
+EARLIER = "Go back to the checkpoint before"
+RETRY = "Try the same checkpoint again"
+END = "End the session"
+
+GO_ON = (
+    "The runner of this session was replaced in the middle of your work. Check what the last command did, then go on."
+)
+
+
+def give_up(d: Draft, reason: str) -> None:
+    """An interrupted session's runner will not come back: back to the last checkpoint, itemised, and queued again."""
+    if forfeit(d, reason):
+        d.add(f.Queued(reason=reason))
+    else:
+        after_loss(d)
+
+
+def forfeit(d: Draft, reason: str) -> bool:
+    """Says what is lost with the runner, and what is delivered again; False when nothing is left to go back to."""
+    s = d.s
+    if s.turn.open:
+        d.add(f.TurnEnded(result="lost"))
+    bill, saved = s.unsaved, s.checkpoint
+    if not bill.turns:
+        _deliver_again(d, "the runner was replaced")
+        return True
+    for question in s.questions:
+        if _asked_after(d, question.id):
+            d.add(f.QuestionWithdrawn(question_id=question.id, reason="it was asked in work that is lost"))
+    if saved is None:
+        lost = (*_turns_lost(d), f.Lost(what="the workspace", reason=reason, recovery="a fresh copy of the repository"))
+        _deliver_again(d, "nothing of it was saved")
+        d.add(f.EnvironmentLost(reason=f"{reason}, before anything was saved", lost=lost))
+        return False
+    d.add(
+        f.EnvironmentRolledBack(
+            checkpoint=saved.n,
+            turns=len(bill.turns),
+            seconds=round(max(0.0, d.now - (bill.since or saved.saved_at)), 3),
+            lost=(*_turns_lost(d), *_files_lost(d)),
+        )
+    )
+    _deliver_again(d, f"rolled back to checkpoint {saved.n}")
+    if saved.turn_open and not deliverable(d.s):
+        d.add(f.UserMessage(id=ids.mint(d.now, s.id, "go on", d.s.last_seq), text=GO_ON))
+    return True
+
+
+def after_loss(d: Draft) -> None:
+    """Nothing is left to restore: what the session does then is its `on_loss`. No runner holds it afterwards."""
+    s = d.s
+    if s.on_loss == "fail":
+        d.add(f.Error(code="lost", sentence=f"The saved workspace is lost: {s.reason}."))
+        end(d, "failed", "The saved workspace is lost.")
+        return
+    if s.on_loss == "ask":
+        d.add(f.QuestionAsked(question=_loss_question(d)))
+    park(d, s.reason)
+    if s.on_loss == "continue":
+        start_over(d)
+
+
+def park(d: Draft, reason: str, seconds: float = 0.0, n: int = -1) -> None:
+    """No runner holds the session any more; what controlled a runner is settled by that."""
+    for pending in d.s.inputs:
+        if pending.type not in RUNTIME_INPUTS:
+            d.add(f.Receipt(input_id=pending.id, status="consumed", how="parked"))
+    saved = d.s.checkpoint
+    fact = f.Parked(checkpoint=saved.n if saved else 0, seconds=seconds, expires_at=kept_until(d), reason=reason)
+    d.add(fact, n=n, actor="bide" if n < 0 else "runner")
+
+
+def start_over(d: Draft) -> None:
+    """Queues the session for a fresh workspace and conversation, with something to say to it."""
+    s = d.s
+    if not deliverable(s):
+        text = f"Start again. The task was:\n{s.task}"
+        d.add(f.UserMessage(id=ids.mint(d.now, s.id, "start over", s.last_seq), text=text))
+    d.add(f.Queued(reason="starting over in a fresh workspace"))
+
+
+def decide_loss(d: Draft, choice: str) -> None:
+    """What a person chose for a session whose saved state is gone."""
+    s = d.s
+    if choice == END:
+        end(d, "failed", "Ended by a person after its saved state was lost.")
+    elif choice == START_OVER:
+        start_over(d)
+    else:
+        back = s.earlier if choice == EARLIER else s.checkpoint
+        assert back is not None, "offered only when there is one"
+        lost = (f.Lost(what=f"everything after checkpoint {back.n}", reason=s.reason),) if choice == EARLIER else ()
+        d.add(f.EnvironmentRolledBack(checkpoint=back.n, turns=0, seconds=0.0, lost=lost))
+        d.add(f.Queued(reason=f"going back to checkpoint {back.n}"))
+
+
+def end(d: Draft, outcome: f.Outcome, summary: str, n: int = -1, actor: str = "bide") -> None:
+    """Ends the session: open questions are withdrawn, undelivered inputs refused with their text kept in the log."""
+    for question in d.s.questions:
+        d.add(f.QuestionWithdrawn(question_id=question.id, reason=f"the session ended as {outcome}"))
+    for pending in d.s.inputs:
+        if pending.type in RUNTIME_INPUTS:
+            if pending.status == "accepted":
+                d.add(
+                    f.Receipt(input_id=pending.id, status="refused", how="the session ended", code=f"ended_{outcome}")
+                )
+        else:
+            d.add(f.Receipt(input_id=pending.id, status="consumed", how="done"))
+    d.add(f.Ended(outcome=outcome, summary=summary, expires_at=kept_until(d)), n=n, actor=actor)
+
+
+def kept_until(d: Draft) -> float:
+    """The end of retention, counted from now."""
+    return d.now + d.s.limits["retention_s"]
+
+
+def _deliver_again(d: Draft, why: str) -> None:
+    for pending in d.s.inputs:
+        if pending.type in RUNTIME_INPUTS and pending.status != "accepted":
+            d.add(f.Receipt(input_id=pending.id, status="accepted", how=f"to be delivered again: {why}"))
+
+
+def _asked_after(d: Draft, question_id: str) -> bool:
+    saved = d.s.checkpoint
+    asked = d.s.asked_at_n.get(question_id)
+    return asked is not None and asked[1] >= 0 and (saved is None or asked >= (saved.epoch, saved.at_n))
+
+
+def _turns_lost(d: Draft) -> tuple[f.Lost, ...]:
+    s, recovery = d.s, "its inputs are delivered again"
+    return tuple(
+        f.Lost(what=f"turn {turn}", reason=f"{s.reason}; it was not saved yet", recovery=recovery)
+        for turn, _ in s.unsaved.turns
+    )[-LOST_ITEMS_MAX:]
+
+
+def _files_lost(d: Draft) -> tuple[f.Lost, ...]:
+    """The files that the lost work is known to have touched; changes by commands cannot be named from here."""
+    bill = d.s.unsaved
+    named = [f.Lost(what=f"changes to {path}", reason="made after the checkpoint") for path in bill.files]
+    if bill.tools:
+        named.append(
+            f.Lost(
+                what=f"what {bill.tools} tool call(s) changed in the workspace",
+                reason="made after the checkpoint",
+                recovery=f"the folder on runner {d.s.last_runner}, should that machine come back",
+            )
+        )
+    return tuple(named[-LOST_ITEMS_MAX:])
+
+
+def _loss_question(d: Draft) -> f.Question:
+    s = d.s
+    options = [START_OVER, END]
+    if s.earlier is not None and s.checkpoint is not None and s.earlier.n != s.checkpoint.n:
+        options.insert(0, EARLIER)
+    if s.checkpoint is not None:
+        options.insert(0, RETRY)
+    return f.Question(
+        id=ids.mint(d.now, s.id, "loss", s.last_seq),
+        session_id=s.id,
+        question="The saved workspace of this session is lost. How should it go on?",
+        context=s.reason,
+        options=tuple(options),
+        impact="high",
+        kind="loss",
+        asked_at=d.now,
+    )
+
+
+def lossless(d: Draft) -> bool:
+    """Whether no decision about a loss is open."""
+    return not any(q.kind == "loss" for q in d.s.questions)
+
+
+def queue_if_parked(d: Draft, reason: str) -> None:
+    """Wakes a parked session, unless a person must first decide about a loss."""
+    if d.s.lifecycle is Lifecycle.PARKED and lossless(d):
+        d.add(f.Queued(reason=reason))

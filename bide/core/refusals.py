@@ -1,0 +1,118 @@
+"""Every "no" of bide: its code, what kind of no it is, and how the edges show it.
+
+A refusal is for a person: a code for programs, a sentence that says what is wrong, a hint that says what to do next.
+The kind fixes the HTTP status and the exit code, once, for API, CLI and client alike.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Kind(StrEnum):
+    """Why something was refused; each kind has one HTTP status and one exit code."""
+
+    MALFORMED = "malformed"
+    UNAUTHENTICATED = "unauthenticated"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not_found"
+    CONFLICT = "conflict"
+    UNPLACEABLE = "unplaceable"
+    OVER_LIMIT = "over_limit"
+    UNREACHABLE = "unreachable"
+    TIMED_OUT = "timed_out"
+    FAILED = "failed"
+
+
+HTTP_STATUS: dict[Kind, int] = {
+    Kind.MALFORMED: 422,
+    Kind.UNAUTHENTICATED: 401,
+    Kind.FORBIDDEN: 403,
+    Kind.NOT_FOUND: 404,
+    Kind.CONFLICT: 409,
+    Kind.UNPLACEABLE: 422,
+    Kind.OVER_LIMIT: 413,
+    Kind.UNREACHABLE: 503,
+    Kind.TIMED_OUT: 504,
+    Kind.FAILED: 500,
+}
+
+EXIT_CODE: dict[Kind, int] = {
+    Kind.MALFORMED: 3,
+    Kind.UNAUTHENTICATED: 5,
+    Kind.FORBIDDEN: 5,
+    Kind.NOT_FOUND: 4,
+    Kind.CONFLICT: 3,
+    Kind.UNPLACEABLE: 3,
+    Kind.OVER_LIMIT: 6,
+    Kind.UNREACHABLE: 7,
+    Kind.TIMED_OUT: 8,
+    Kind.FAILED: 1,
+}
+
+# code -> (kind, the hint that holds when the place that refuses knows no better one)
+CODES: dict[str, tuple[Kind, str]] = {
+    "malformed": (Kind.MALFORMED, "Compare the request with /openapi.json."),
+    "bad_id": (Kind.MALFORMED, "Copy the id from `bide ps --json`."),
+    "bad_name": (Kind.MALFORMED, "Use a-z, 0-9, dot, dash and underscore."),
+    "bad_value": (Kind.MALFORMED, "See `bide limits` for what is possible."),
+    "bad_setting": (Kind.MALFORMED, "See `bide limits` for names and bounds."),
+    "unauthenticated": (Kind.UNAUTHENTICATED, "Pass the token that `bide up` printed: --token or BIDE_TOKEN."),
+    "forbidden": (Kind.FORBIDDEN, "Use a token whose role allows this."),
+    "no_session": (Kind.NOT_FOUND, "List the sessions with `bide ps`."),
+    "no_project": (Kind.NOT_FOUND, "Create it with PUT /v1/projects/{name}."),
+    "no_question": (Kind.NOT_FOUND, "List the open questions with `bide inbox`."),
+    "no_input": (Kind.NOT_FOUND, "List a session's inputs with `bide show`."),
+    "no_runner": (Kind.NOT_FOUND, "List the runners with `bide runners`."),
+    "no_checkpoint": (Kind.NOT_FOUND, "List a session's checkpoints with `bide show`."),
+    "no_blob": (Kind.NOT_FOUND, "It was deleted or never uploaded."),
+    "no_route": (Kind.NOT_FOUND, "See /openapi.json for what is here."),
+    "ended": (Kind.CONFLICT, "Send it a message to go on, while its checkpoint is kept."),
+    "expired": (Kind.CONFLICT, "Start a new session; the history can be its recap."),
+    "not_waiting": (Kind.CONFLICT, "Wait until the session waits, or interrupt it."),
+    "already_answered": (Kind.CONFLICT, "Send what you have to say as a message."),
+    "question_closed": (Kind.CONFLICT, "Send what you have to say as a message."),
+    "already_delivered": (Kind.CONFLICT, "Send a correction as a new message."),
+    "key_reused": (Kind.CONFLICT, "Use a new idempotency key for a new input."),
+    "name_taken": (Kind.CONFLICT, "Choose another name."),
+    "fenced": (Kind.CONFLICT, "Another lease was granted since; end the runtime."),
+    "gap": (Kind.CONFLICT, "Send again from `next`."),
+    "lease_over": (Kind.CONFLICT, "Renew the lease first, then send again."),
+    "wrong_protocol": (Kind.CONFLICT, "Update the older side: runner and server may be one release apart."),
+    "no_runtime": (Kind.UNPLACEABLE, "Install the runtime on a runner of the pool; `bide doctor` says how."),
+    "no_sandbox": (
+        Kind.UNPLACEABLE,
+        "Install bubblewrap, or choose --isolation none; `bide doctor` says what is missing.",
+    ),
+    "root_taken": (Kind.CONFLICT, "Stop the other runner, or give this one a --root of its own."),
+    "no_repository": (Kind.MALFORMED, "Give a git URL or the path of a folder with a git repository."),
+    "too_large": (Kind.OVER_LIMIT, "See `bide limits`."),
+    "too_many": (Kind.OVER_LIMIT, "See `bide limits`."),
+    "unreachable": (Kind.UNREACHABLE, "Start it with `bide up`, or check BIDE_SERVER."),
+    "store_unavailable": (Kind.UNREACHABLE, "Try again in a moment; nothing was changed."),
+    "store_taken": (Kind.CONFLICT, "Stop the other server, or give this one a --data folder of its own."),
+    "store_damaged": (Kind.FAILED, "Put a backup in its place; the file was left as it is."),
+    "store_newer": (Kind.FAILED, "Start the newer release of bide; the file was left as it is."),
+    "timed_out": (Kind.TIMED_OUT, "It goes on by itself; look again with `bide show`."),
+    "failed": (Kind.FAILED, "Run `bide doctor`, then look at the server's log."),
+}
+
+
+class Refused(Exception):
+    """The caller's request cannot be done: `code`, `sentence`, `hint`."""
+
+    def __init__(self, code: str, sentence: str, hint: str = "", **more: object) -> None:
+        self.code = code
+        self.sentence = sentence
+        self.kind, usual = CODES[code]
+        self.hint = hint or usual
+        self.more = more
+        super().__init__(f"{code}: {sentence}")
+
+
+class Unavailable(Exception):
+    """The world's fault, not the caller's: something is away for now and worth trying again."""
+
+    def __init__(self, what: str, why: str, retry_after_s: float = 1.0) -> None:
+        self.what, self.why, self.retry_after_s = what, why, retry_after_s
+        super().__init__(f"{what}: {why}")

@@ -1,0 +1,412 @@
+"""One leased session on its runner: pure, clock passed in. Results and orders go in, effects come out.
+
+The workspace is `restoring`, `here` or `leaving`; the runtime is `none`, `starting`, `idle`, `working` or `stopping`;
+a goal (`park`, `finish`, `cancel`, `fail`) means: stop the runtime, save, say the last word. `_go_on` is the whole
+policy: whatever came in, it looks at what is there and starts the one next thing.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from bide.core import effects as e
+from bide.core import facts as f
+from bide.core import ids
+from bide.core import runtime as r
+from bide.core.hearing import clean, fact_of
+from bide.core.limits import INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
+from bide.core.outbox import Outbox
+from bide.core.recovery import GO_ON
+from bide.core.saver import Saver
+from bide.core.session import RUNTIME_INPUTS, Pending
+from bide.core.wire import Granted, News
+
+Goal = Literal["", "park", "finish", "cancel", "fail"]
+
+
+class Run:
+    """State of one lease. Its methods return nothing; effects collect in `out` until the runner takes them."""
+
+    def __init__(self, grant: Granted, deadline: float, now: float) -> None:
+        job = grant.job
+        self.session, self.epoch, self.job = grant.session, grant.epoch, job
+        self.deadline, self.frozen_at = deadline, 0.0
+        self.out: list[e.Effect] = []
+        self.place: Literal["restoring", "here", "leaving"] = "restoring"
+        self.runtime: Literal["none", "starting", "idle", "working", "stopping"] = "none"
+        self.runtime_until = 0.0  # deadline of starting and of an interrupt under way
+        self.interrupting = False
+        self.interrupts: list[str] = []  # whose receipts wait for the turn's end
+        self.tries = 0  # runtime starts that led nowhere
+        self.can = r.Capabilities()
+        self.version = ""
+        self.queue: list[Pending] = []
+        self.cursor = job.cursor
+        self.heard: set[str] = set()
+        self.attempts: dict[str, int] = {}
+        self.untaken: dict[str, Pending] = {}  # told to the runtime, not yet found in its state
+        self.blocking = set(job.blocking)
+        self.asked: dict[str, str] = {}  # tool call -> question id
+        self.turn, self.turn_open = job.turn, False
+        self.goal: Goal = ""
+        self.goal_text = ""
+        self.goal_at = 0.0
+        self.finish = ""
+        self.finishing = False
+        self.parking_told = False
+        self.preamble = list(job.report)
+        self.resumed_midway = False  # the restored conversation holds an input whose turn never ended
+        self.saver = Saver(self.session, self.epoch, job.checkpoint, job.limits["checkpoint_interval_s"], now)
+        self.outbox = Outbox(self.session, self.epoch)
+        self.record, self.receipt = self.outbox.record, self.outbox.receipt
+        self.keep: Literal["warm", "salvage"] = "warm"
+        self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=job))
+        self._hear_inputs(job.inputs)
+
+    # -- what the server says ---------------------------------------------------------------------------------------
+
+    def news(self, news: News, now: float) -> None:
+        """New inputs, and whether to park or to cancel."""
+        self.cursor = max(self.cursor, news.cursor)
+        self._hear_inputs(news.inputs)
+        if news.parking and not self.parking_told:
+            self.set_goal("park", news.parking)
+        elif not news.parking and self.parking_told and self.goal == "park" and not self.outbox.closed:
+            self.goal = ""  # the server gave this park up; it will be asked for again
+        self.parking_told = bool(news.parking)
+        if news.cancelling:
+            self.set_goal("cancel", "Cancelled.")
+        self.go_on(now)
+
+    def set_goal(self, goal: Goal, text: str) -> None:
+        """Cancel beats everything, everything beats park."""
+        rank: tuple[Goal, ...] = ("", "park", "finish", "fail", "cancel")
+        if rank.index(goal) > rank.index(self.goal) and not self.outbox.closed:
+            self.goal, self.goal_text, self.saver.not_before = goal, text, 0.0
+
+    def interrupt_for_drain(self) -> None:
+        """Stops a running turn because the runner must go."""
+        if self.runtime == "working" and self.turn_open:
+            self._interrupt_turn(f"drain-{self.epoch}")
+
+    def _hear_inputs(self, inputs: tuple[Pending, ...]) -> None:
+        for pending in inputs:
+            if pending.id in self.heard:
+                continue
+            self.heard.add(pending.id)
+            if pending.type in RUNTIME_INPUTS:
+                self.queue.append(pending)
+                self.blocking.discard(pending.question_id)
+            elif pending.type == "user.interrupt":
+                self._interrupt(pending)
+        rank = {"interrupt": 0, "steer": 1, "next_turn": 2}
+        self.queue.sort(key=lambda p: (rank[p.delivery], p.seq))
+
+    def _interrupt(self, pending: Pending) -> None:
+        if pending.drop_queued:
+            for dropped in [p for p in self.queue if p.seq < pending.seq]:
+                self.queue.remove(dropped)
+                self.receipt(dropped.id, "withdrawn", how="dropped by an interrupt", code="dropped")
+        if self.runtime == "working" and self.turn_open:
+            self.receipt(pending.id, "delivered", how="interrupt", turn=self.turn)
+            self.interrupts.append(pending.id)
+            self._interrupt_turn(pending.id)
+        else:
+            self.receipt(pending.id, "consumed", how="nothing was running")
+
+    def _interrupt_turn(self, request_id: str) -> None:
+        if not self.interrupting:
+            self.interrupting = True
+            self.runtime_until = -1.0  # `go_on` sets the deadline: only there the time is known
+            self._tell(r.Interrupt(request_id=request_id))
+
+    # -- what the shell reports -------------------------------------------------------------------------------------
+
+    def restored(self, done: e.Restored, now: float) -> None:
+        """The workspace is here."""
+        self.place, self.saver.unsaved, self.saver.saved_at = "here", done.source == "fresh", now
+        self.record(
+            f.EnvironmentRestored(
+                source=done.source,
+                checkpoint=self.saver.last.n if self.saver.last else 0,
+                files=done.files,
+                bytes=done.bytes,
+                seconds=done.seconds,
+                kept=done.kept,
+                not_kept=done.not_kept,
+                stopped=done.stopped,
+                workspace=done.workspace,
+            )
+        )
+        if done.moved:
+            self.record(f.EnvironmentMoved(source=done.moved[0], target=done.moved[1]))
+        self.preamble += done.notes
+        if self._settle(done.memory, "found in the restored conversation"):
+            self.preamble.append(GO_ON)
+            self.resumed_midway = not self.queue
+        self.go_on(now)
+
+    def not_restored(self, failed: e.NotRestored, now: float) -> None:
+        """There is no workspace: the last word of this lease."""
+        if failed.lost:
+            self.record(f.EnvironmentLost(reason=failed.sentence, lost=failed.items))
+        else:
+            self.record(f.Error(code=failed.code, sentence=failed.sentence, hint=failed.hint))
+            self.record(f.Ended(outcome="failed", summary=failed.sentence))
+        self._leave()
+
+    def called(self, call: e.ToolCall, now: float) -> str:
+        """A tool of ours was called; gives the id of the question or assumption."""
+        match call:
+            case e.Asked(key=key):
+                if key in self.asked:
+                    return self.asked[key]
+                question_id = ids.mint(0, self.session, self.epoch, key or self.outbox.n)
+                self.asked[key or question_id] = question_id
+                if call.blocking:
+                    self.blocking.add(question_id)
+                question = f.Question(
+                    id=question_id, session_id=self.session, question=clean(call.question),
+                    context=clean(call.context), options=tuple(map(clean, call.options)), blocking=call.blocking,
+                    impact=call.impact,
+                )  # fmt: skip
+                self.record(f.QuestionAsked(question=question))
+                return question_id
+            case e.Assumed(key=key, text=text):
+                known = key in self.asked
+                assumption_id = self.asked.setdefault(key, ids.mint(0, self.session, self.epoch, key or self.outbox.n))
+                if not known:
+                    self.record(f.AssumptionRecorded(id=assumption_id, text=clean(text), impact=call.impact))
+                return assumption_id
+            case e.Finish(summary=summary):
+                self.finish, self.finishing = clean(summary), True
+                return ""
+
+    def heard_event(self, event: r.RuntimeEvent, now: float) -> None:
+        """One thing the runtime said."""
+        if self.runtime == "none" or self.outbox.closed:
+            return  # a late word of a process that is gone
+        match event:
+            case r.Ready():
+                self._ready(event)
+            case r.Busy():
+                if not self.turn_open:
+                    self._open_turn(())
+            case r.Consumed(input_id=input_id):
+                self._took(input_id, "")
+            case r.Idle():
+                self._idle(event, now)
+            case r.Exited() | r.Glimpsed():
+                pass
+            case _:
+                if (fact := fact_of(event, self.job.runtime)) is not None:
+                    self.record(fact)
+        self.go_on(now)
+
+    def exited(self, reason: str, memory: frozenset[str] | None, now: float) -> None:
+        """The process is gone. `memory` is what its state on disk contains, None when that cannot be read."""
+        wanted = self.runtime == "stopping"
+        was, self.runtime, self.runtime_until = self.runtime, "none", 0.0
+        if was == "none":
+            return
+        self.record(f.RuntimeExited(reason=reason))
+        self._settle(memory or frozenset(), "found in its conversation after it ended")
+        if memory is None:
+            for pending in self.untaken.values():
+                self.receipt(pending.id, "unconfirmed", how="the runtime ended, and its state cannot be read")
+            self.untaken.clear()
+        self._requeue()
+        if self.turn_open:
+            self._close_turn("interrupted" if wanted or self.interrupting else "failed", reason)
+        if not wanted:
+            self._ended_by_itself(reason)
+        self.go_on(now)
+
+    def captured(self, done: e.Captured, now: float) -> None:
+        """A checkpoint is saved and verified."""
+        self.record(self.saver.saved(done, self.version, now))
+        if self.goal and self.saver.final:
+            self._last_word(now)
+        self.go_on(now)
+
+    def not_captured(self, failed: e.NotCaptured, now: float) -> None:
+        """A checkpoint failed."""
+        self.record(self.saver.not_saved(failed, now))
+        self.go_on(now)
+
+    # -- the parts ----------------------------------------------------------------------------------------------------
+
+    def go_on(self, now: float) -> None:
+        """Starts the one next thing. Called after everything that comes in; does nothing while frozen."""
+        if self.frozen_at or self.outbox.closed or self.place != "here":
+            return
+        if self.runtime_until == -1.0:
+            self.runtime_until = now + INTERRUPT_S
+        if self.goal:
+            self._towards_goal(now)
+        elif self.runtime == "none":
+            self._spawn(now)
+        elif self.runtime == "idle":
+            if self.queue:
+                self._deliver(self.queue.pop(0))
+            elif self.resumed_midway:
+                self._nudge()
+        elif self.runtime == "working" and self.queue and self.turn_open:
+            self._into_turn()
+        if not self.goal and self.saver.due(now, self.turn_open):
+            self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n))
+
+    def tick(self, now: float) -> None:
+        """Deadlines of the runtime: one that does not start or does not stop its turn is ended."""
+        if self.runtime_until > 0 and now >= self.runtime_until and not self.frozen_at:
+            self.runtime_until = 0.0
+            self.out.append(e.Stop(session=self.session, epoch=self.epoch, force=True))
+        self.go_on(now)
+
+    def next_wake(self) -> float:
+        """When `tick` next has something to do."""
+        times = [self.deadline]
+        times += [t for t in (self.runtime_until, self.saver.not_before) if t > 0]
+        if self.turn_open:
+            times.append(self.saver.saved_at + self.saver.interval_s)
+        if self.outbox.posting:
+            times.append(self.outbox.post_at)
+        return min(times)
+
+    def _towards_goal(self, now: float) -> None:
+        if self.runtime == "working":
+            if self.goal != "park":
+                self._interrupt_turn(f"{self.goal}-{self.epoch}")
+        elif self.runtime in ("idle", "starting"):
+            self.runtime, self.runtime_until, self.goal_at = "stopping", 0.0, now
+            self.out.append(e.Stop(session=self.session, epoch=self.epoch))
+        elif self.runtime == "none" and self.saver.under_way is None and now >= self.saver.not_before:
+            self.goal_at = self.goal_at or now
+            self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n, final=True))
+
+    def _spawn(self, now: float) -> None:
+        self.runtime, self.runtime_until, self.saver.final = "starting", now + SPAWN_S, False
+        self.out.append(e.Spawn(session=self.session, epoch=self.epoch))
+
+    def _ready(self, event: r.Ready) -> None:
+        if self.runtime != "starting":
+            return
+        first = not self.version
+        self.runtime, self.runtime_until, self.can, self.version = "idle", 0.0, event.capabilities, event.version
+        if first:
+            self.record(f.RuntimeStarted(runtime=self.job.runtime, version=event.version))
+        if self.job.resumed or not first:
+            rung: Literal["native", "replayed", "fresh"] = "fresh" if event.rung == "new" else event.rung
+            reason = event.reason or ("there was no conversation to restore" if rung == "fresh" else "")
+            self.record(f.RuntimeResumed(rung=rung, reason=reason, version=event.version))
+
+    def _deliver(self, pending: Pending) -> None:
+        self._open_turn((pending.id,))
+        self.untaken[pending.id] = pending
+        self.receipt(pending.id, "delivered", how="next_turn", turn=self.turn)
+        preamble, self.preamble = "\n".join(self.preamble), []
+        self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble=preamble))
+
+    def _nudge(self) -> None:
+        """A bide-authored word where nobody's input is due, so that a turn cut short is taken up again."""
+        self.resumed_midway = False
+        self._open_turn(())
+        preamble, self.preamble = "\n".join(self.preamble), []
+        input_id = ids.mint(0, self.session, self.epoch, "go on", self.outbox.n)
+        self._tell(r.Deliver(input_id=input_id, text=preamble))
+
+    def _into_turn(self) -> None:
+        """Queued inputs that need not wait for the turn's end: redirects stop it, steers join it."""
+        if self.queue[0].delivery == "interrupt":
+            self._interrupt_turn(self.queue[0].id)
+            return
+        for pending in [p for p in self.queue if p.delivery == "steer" and self.can.steer and not self.interrupting]:
+            self.queue.remove(pending)
+            self.untaken[pending.id] = pending
+            self.receipt(pending.id, "delivered", how="steer", turn=self.turn)
+            self._tell(r.Steer(input_id=pending.id, text=pending.text))
+
+    def _open_turn(self, input_ids: tuple[str, ...]) -> None:
+        self.turn, self.turn_open, self.runtime = self.turn + 1, True, "working"
+        self.saver.disturbed()
+        self.record(f.TurnStarted(input_ids=input_ids))
+
+    def _close_turn(self, result: Literal["completed", "interrupted", "failed"], detail: str = "") -> None:
+        self.turn_open = self.interrupting = False
+        for input_id in self.interrupts:
+            self.receipt(input_id, "consumed", how=f"stopped turn {self.turn}", turn=self.turn)
+        self.interrupts.clear()
+        self.record(f.TurnEnded(result=result, detail=detail if result == "failed" else ""))
+
+    def _idle(self, event: r.Idle, now: float) -> None:
+        if self.runtime == "working":
+            self.runtime, self.runtime_until = "idle", 0.0
+        if not self.turn_open:
+            return
+        self.tries = 0
+        for pending in list(self.untaken.values()):
+            self.receipt(pending.id, "unconfirmed", how="the turn ended, and its state does not show the input")
+        self.untaken.clear()
+        self._close_turn(event.result, event.detail)
+        self._finish_if_asked()
+
+    def _finish_if_asked(self) -> None:
+        if not self.finishing:
+            return
+        self.finishing = False
+        if self.queue or self.blocking:
+            self.record(f.Note(text=f"Finish was asked too early: {self.finish}", code="not_finished"))
+        else:
+            self.set_goal("finish", self.finish)
+
+    def _ended_by_itself(self, reason: str) -> None:
+        self.tries += 1
+        if self.tries >= RUNTIME_TRIES_MAX:
+            sentence = f"The runtime ended {self.tries} times without finishing a turn: {reason}"
+            self.record(
+                f.Error(code="runtime_failed", sentence=sentence, hint="Look at `bide logs`, then send a message.")
+            )
+            self.set_goal("fail", sentence)
+
+    def _settle(self, memory: frozenset[str], how: str) -> bool:
+        """Inputs that the runtime's saved state contains are taken; whether there were any."""
+        found = [p for p in (*self.untaken.values(), *self.queue) if p.id in memory]
+        for pending in found:
+            self._took(pending.id, how)
+        self.queue = [p for p in self.queue if p.id not in memory]
+        return bool(found)
+
+    def _took(self, input_id: str, how: str) -> None:
+        self.untaken.pop(input_id, None)
+        if input_id in self.heard and input_id not in self.saver.taken:
+            self.saver.taken.append(input_id)
+            self.receipt(input_id, "consumed", how=how or "in the conversation", turn=self.turn)
+
+    def _requeue(self) -> None:
+        """Inputs told to a process that died before taking them: safe to tell again, a bounded number of times."""
+        for pending in self.untaken.values():
+            self.attempts[pending.id] = self.attempts.get(pending.id, 0) + 1
+            self.receipt(pending.id, "accepted", how="the runtime ended before taking it; it is told again")
+            self.queue.insert(0, pending)
+        self.untaken.clear()
+
+    def _tell(self, order: r.Order) -> None:
+        self.out.append(e.Tell(session=self.session, epoch=self.epoch, order=order))
+
+    def _last_word(self, now: float) -> None:
+        """After the capture that a goal waited for: says what the lease came to, and leaves."""
+        assert self.saver.last is not None
+        match self.goal:
+            case "park":
+                seconds = round(now - self.goal_at, 3)
+                self.record(f.Parked(checkpoint=self.saver.last.n, seconds=seconds, reason=self.goal_text))
+            case "finish":
+                self.record(f.Ended(outcome="completed", summary=self.goal_text))
+            case "cancel":
+                self.record(f.Ended(outcome="cancelled", summary=self.goal_text))
+            case "fail":
+                self.record(f.Ended(outcome="failed", summary=self.goal_text))
+        self._leave()
+
+    def _leave(self) -> None:
+        self.outbox.closed, self.place = True, "leaving"

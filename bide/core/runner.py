@@ -1,0 +1,189 @@
+"""The host-side machine: which sessions this runner holds, until when it may believe so, and what is to be done.
+
+It owns no process and no socket. Its clock is the runner's own monotonic one; a lease is counted from when the
+runner asked, and it freezes a session before the server could give it to anybody else (law 7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bide.core import effects as e
+from bide.core import runtime as r
+from bide.core.limits import FROZEN_S
+from bide.core.run import Run
+from bide.core.wire import Gone, Granted, Held, News, Renewed
+
+
+class Runner:
+    """All leases of one runner process."""
+
+    def __init__(self) -> None:
+        self.runs: dict[str, Run] = {}
+        self.seen: dict[str, int] = {}  # highest epoch ever granted: a late or doubled grant stays dead
+        self.draining = False
+
+    # -- the server ---------------------------------------------------------------------------------------------------
+
+    def held(self) -> tuple[Held, ...]:
+        """What to say in the next sync."""
+        return tuple(
+            Held(
+                session=run.session,
+                epoch=run.epoch,
+                cursor=run.cursor,
+                parking=run.parking_told,
+                cancelling=run.goal == "cancel",
+            )
+            for run in self.runs.values()
+        )
+
+    def granted(self, grant: Granted, asked_at: float, now: float) -> list[e.Effect]:
+        """A new lease, unless it is late or doubled."""
+        deadline = asked_at + grant.ttl_s - grant.margin_s
+        if grant.epoch <= self.seen.get(grant.session, 0) or now >= deadline:
+            return []
+        self.seen[grant.session] = grant.epoch
+        ended = self._end(grant.session)
+        run = self.runs[grant.session] = Run(grant, deadline, now)
+        if self.draining:
+            run.set_goal("park", "its runner drains")
+        return [*ended, *self._take(run, now)]
+
+    def renewed(self, renewal: Renewed, asked_at: float, now: float) -> list[e.Effect]:
+        """The lease goes on; a frozen session is thawed, since nobody else was granted it."""
+        run = self._run(renewal.session, renewal.epoch)
+        if run is None:
+            return []
+        run.deadline = max(run.deadline, asked_at + renewal.ttl_s - renewal.margin_s)
+        if run.frozen_at and now < run.deadline:
+            run.frozen_at = 0.0
+            run.out.append(e.Thaw(session=run.session, epoch=run.epoch))
+            run.outbox.posting = False
+        return self._take(run, now)
+
+    def gone(self, gone: Gone) -> list[e.Effect]:
+        """Somebody else may hold it now: the runtime is ended, the folder is kept as salvage."""
+        run = self._run(gone.session, gone.epoch)
+        return self._end(gone.session) if run else []
+
+    def fenced(self, session: str, epoch: int) -> list[e.Effect]:
+        """The server refuses what this epoch says."""
+        return self.gone(Gone(session=session, epoch=epoch, reason="fenced"))
+
+    def news(self, news: News, now: float) -> list[e.Effect]:
+        """Inputs, a park or a cancel."""
+        return self._with(news.session, news.epoch, now, lambda run: run.news(news, now))
+
+    def acked(self, session: str, epoch: int, next_n: int, now: float) -> list[e.Effect]:
+        """The server stored all facts before `next_n`."""
+        return self._with(session, epoch, now, lambda run: run.outbox.acked(next_n))
+
+    def drain(self, now: float) -> list[e.Effect]:
+        """Park everything: the waiting at once, the working at the end of their turn."""
+        self.draining = True
+        effects: list[e.Effect] = []
+        for run in list(self.runs.values()):
+            run.set_goal("park", "its runner drains")
+            run.go_on(now)
+            effects += self._take(run, now)
+        return effects
+
+    def interrupt_all(self, now: float) -> list[e.Effect]:
+        """The drain's deadline: turns that still run are stopped, saved and parked."""
+        effects: list[e.Effect] = []
+        for run in list(self.runs.values()):
+            run.interrupt_for_drain()
+            effects += self._take(run, now)
+        return effects
+
+    # -- the shell ----------------------------------------------------------------------------------------------------
+
+    def restored(self, session: str, epoch: int, done: e.Restored | e.NotRestored, now: float) -> list[e.Effect]:
+        """The workspace is there, or is not."""
+
+        def apply(run: Run) -> None:
+            if isinstance(done, e.Restored):
+                run.restored(done, now)
+            else:
+                run.not_restored(done, now)
+
+        return self._with(session, epoch, now, apply)
+
+    def heard(self, session: str, epoch: int, event: r.RuntimeEvent, now: float) -> list[e.Effect]:
+        """The runtime said something."""
+        return self._with(session, epoch, now, lambda run: run.heard_event(event, now))
+
+    def exited(
+        self, session: str, epoch: int, reason: str, memory: frozenset[str] | None, now: float
+    ) -> list[e.Effect]:
+        """The runtime's process is gone."""
+        return self._with(session, epoch, now, lambda run: run.exited(reason, memory, now))
+
+    def captured(self, session: str, epoch: int, done: e.Captured | e.NotCaptured, now: float) -> list[e.Effect]:
+        """A checkpoint is saved, or is not."""
+
+        def apply(run: Run) -> None:
+            if isinstance(done, e.Captured):
+                run.captured(done, now)
+            else:
+                run.not_captured(done, now)
+
+        return self._with(session, epoch, now, apply)
+
+    def called(self, session: str, epoch: int, call: e.ToolCall, now: float) -> tuple[str | None, list[e.Effect]]:
+        """A tool of ours was called: the id of what it made (None: the session is not here), and effects."""
+        run = self._run(session, epoch)
+        if run is None or run.outbox.closed:
+            return None, []
+        made = run.called(call, now)
+        return made, self._take(run, now)
+
+    def tick(self, now: float) -> list[e.Effect]:
+        """Time passed: freezes what can no longer be believed, resends, and starts what is due."""
+        effects: list[e.Effect] = []
+        for run in list(self.runs.values()):
+            if run.frozen_at and now - run.frozen_at >= FROZEN_S:
+                effects += self._end(run.session)
+                continue
+            if now >= run.deadline and not run.frozen_at:
+                run.frozen_at = now
+                run.out.append(e.Freeze(session=run.session, epoch=run.epoch))
+            run.tick(now)
+            effects += self._take(run, now)
+        return effects
+
+    def next_wake(self) -> float | None:
+        """When `tick` next has something to do; None while nothing is held."""
+        return min((run.next_wake() for run in self.runs.values()), default=None)
+
+    # -- the parts ----------------------------------------------------------------------------------------------------
+
+    def _run(self, session: str, epoch: int) -> Run | None:
+        run = self.runs.get(session)
+        return run if run is not None and run.epoch == epoch else None
+
+    def _with(self, session: str, epoch: int, now: float, apply: Callable[[Run], None]) -> list[e.Effect]:
+        run = self._run(session, epoch)
+        if run is None:
+            return []
+        apply(run)
+        return self._take(run, now)
+
+    def _take(self, run: Run, now: float) -> list[e.Effect]:
+        if (post := run.outbox.next_post(now)) is not None:
+            run.out.append(post)
+        if run.outbox.closed and not run.outbox.unacked:
+            del self.runs[run.session]
+            run.out.append(e.Release(session=run.session, epoch=run.epoch, keep=run.keep))
+        effects, run.out = run.out, []
+        return effects
+
+    def _end(self, session: str) -> list[e.Effect]:
+        run = self.runs.pop(session, None)
+        if run is None:
+            return []
+        return [
+            e.Stop(session=session, epoch=run.epoch, force=True),
+            e.Release(session=session, epoch=run.epoch, keep="salvage"),
+        ]

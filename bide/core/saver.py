@@ -1,0 +1,73 @@
+"""When one lease saves its checkpoints, what each contains, and what becomes of those that fail."""
+
+from __future__ import annotations
+
+from bide.core import effects as e
+from bide.core import facts as f
+from bide.core import ids
+from bide.core.hearing import clean
+from bide.core.limits import UPLOAD_TRIES_S
+
+
+class Saver:
+    """One capture at a time. `unsaved` while something may have changed since the last one began."""
+
+    def __init__(self, session: str, epoch: int, last: f.Checkpoint | None, interval_s: float, now: float) -> None:
+        self.session, self.epoch, self.interval_s = session, epoch, interval_s
+        self.last = last
+        self.n = last.n if last else 0  # of the newest attempt: a root's name is used once, even by one that failed
+        self.input_cursor = last.input_cursor if last else ""
+        self.taken: list[str] = []  # inputs in the runtime's state, not yet in a saved checkpoint
+        self.unsaved = False
+        self.saved_at = now
+        self.under_way: e.Capture | None = None
+        self.final = False  # nothing of the session ran when it began
+        self.quiet = True
+        self.failed = 0
+        self.not_before = 0.0
+
+    def due(self, now: float, turn_open: bool) -> bool:
+        """Whether to begin one now, with no goal in sight."""
+        if self.under_way or not self.unsaved or now < self.not_before:
+            return False
+        return not turn_open or self.last is None or now >= self.saved_at + self.interval_s
+
+    def begin(self, turn: int, turn_open: bool, at_n: int, final: bool = False) -> e.Capture:
+        """The next capture; its runtime state is read before its files."""
+        self.n += 1
+        self.under_way = e.Capture(
+            session=self.session, epoch=self.epoch, n=self.n, turn=turn, turn_open=turn_open,
+            consumed=tuple(self.taken), at_n=at_n,
+        )  # fmt: skip
+        self.quiet, self.unsaved, self.not_before, self.final = not turn_open, turn_open, 0.0, final
+        return self.under_way
+
+    def disturbed(self) -> None:
+        """A turn began: what is being captured is only crash-consistent, and there is something new to save."""
+        self.unsaved = True
+        if self.under_way:
+            self.quiet = False
+
+    def saved(self, done: e.Captured, version: str, now: float) -> f.CheckpointSaved:
+        """The checkpoint that is now safe."""
+        asked = self.under_way
+        assert asked is not None
+        self.under_way, self.failed, self.saved_at = None, 0, now
+        self.taken = [i for i in self.taken if i not in asked.consumed]
+        self.input_cursor = asked.consumed[-1] if asked.consumed else self.input_cursor
+        self.last = f.Checkpoint(
+            id=ids.mint(0, self.session, self.epoch, "checkpoint", asked.n), n=asked.n, epoch=self.epoch,
+            root=done.root, turn=asked.turn, turn_open=asked.turn_open, consumed=asked.consumed,
+            input_cursor=self.input_cursor, at_n=asked.at_n, files=done.files, bytes=done.bytes,
+            new_bytes=done.new_bytes, seconds=done.seconds, consistency="quiet" if self.quiet else "crash",
+            verified_at=done.verified_at, kept=done.kept, not_kept=done.not_kept, workspace=done.workspace,
+            runtime_version=version,
+        )  # fmt: skip
+        return f.CheckpointSaved(checkpoint=self.last)
+
+    def not_saved(self, why: e.NotCaptured, now: float) -> f.CheckpointFailed:
+        """The attempt failed: nothing is freed, and it is tried again after a while."""
+        wait = UPLOAD_TRIES_S[min(self.failed, len(UPLOAD_TRIES_S) - 1)]
+        self.under_way, self.unsaved, self.not_before = None, True, now + wait
+        self.failed += 1
+        return f.CheckpointFailed(code=why.code, reason=clean(why.reason))

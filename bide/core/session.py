@@ -1,0 +1,204 @@
+"""What a session is, which facts may meet it, and when it next wants to be told the time. `evolve` applies the facts.
+
+`NEXT` is the law: a fact that is not in the row of the present lifecycle is a bug of ours, never a state.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bide.core import facts as f
+
+VERSION = 1  # of the stored form of `Session`; another version is rebuilt from its facts
+
+
+class Lifecycle(StrEnum):
+    """The first axis; the persisted words are for ever."""
+
+    QUEUED = "queued"
+    ACTIVE = "active"
+    PARKED = "parked"
+    ENDED = "ended"
+
+
+WaitingFor = Literal["", "answer", "message", "approval", "credentials", "budget"]
+EnvironmentState = Literal["pending", "restoring", "ready", "saving", "suspended", "expired", "lost"]
+ResumeSource = Literal["", "warm", "checkpoint", "fresh"]
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """The second axis. `open` while the runtime works."""
+
+    n: int = 0
+    open: bool = False
+    waiting_for: WaitingFor = "message"
+
+
+class Environment(Struct, frozen=True, kw_only=True):
+    """The third axis."""
+
+    id: str
+    state: EnvironmentState = "pending"
+    reset_count: int = 0
+    resume_source: ResumeSource = ""
+
+
+class Lease(Struct, frozen=True, kw_only=True):
+    """One runner's right to the session. `until` moves without a fact: it is bookkeeping, not history."""
+
+    runner: str
+    runner_name: str
+    boot: str
+    epoch: int
+    since: float
+    until: float
+
+
+class Pending(Struct, frozen=True, kw_only=True):
+    """An input that no committed checkpoint contains yet. `seq` is its place in the log."""
+
+    id: str
+    type: str
+    author: str
+    seq: int
+    text: str = ""
+    delivery: f.Delivery = "next_turn"
+    question_id: str = ""
+    drop_queued: bool = False
+    status: f.ReceiptStatus = "accepted"
+    reported: bool = False  # the runner gave a receipt in the present epoch
+
+
+class Unsaved(Struct, frozen=True, kw_only=True):
+    """What has happened since the last checkpoint: the bill, should the runner be lost."""
+
+    since: float = 0.0
+    turns: tuple[tuple[int, int], ...] = ()  # (turn, n of the fact that opened it)
+    tools: int = 0
+    files: tuple[str, ...] = ()
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """Everything a decision about a session needs, and nothing else."""
+
+    id: str
+    project: str
+    title: str
+    ticket: str
+    runtime: str
+    runtime_session_id: str
+    model: str
+    pool: str
+    author: str
+    limits: dict[str, float]
+    on_loss: Literal["continue", "ask", "fail"]
+    workspace: f.Workspace
+    environment: Environment
+    created_at: float
+    lifecycle: Lifecycle = Lifecycle.QUEUED
+    outcome: str = ""
+    summary: str = ""
+    turn: Turn = Turn()
+    since: float = 0.0  # of the shown word
+    reason: str = ""
+    lease: Lease | None = None
+    epoch: int = 0
+    n: int = 0  # the next runner fact of this epoch
+    last_seq: int = 0
+    version: int = VERSION
+    inputs: tuple[Pending, ...] = ()
+    questions: tuple[f.Question, ...] = ()  # open ones
+    asked_at_n: dict[str, tuple[int, int]] = {}  # question -> (epoch, n) of its asking
+    closed: dict[str, tuple[str, str]] = {}  # question -> (status, who or why); the latest CLOSED_MAX
+    checkpoint: f.Checkpoint | None = None
+    earlier: f.Checkpoint | None = None  # the one before, should the blobs of the last be lost
+    unsaved: Unsaved = Unsaved()
+    parking: str = ""  # why it parks
+    parking_seq: int = 0
+    cancelling: bool = False
+    phase_until: float = 0.0  # deadline of a transitional state
+    window_until: float = 0.0  # end of the online window while it waits
+    recovery_until: float = 0.0  # interrupted, and its own runner may still come back
+    starts: int = 0  # failed in a row
+    queued_at: float = 0.0
+    last_runner: str = ""
+    last_boot: str = ""
+    task: str = ""  # the first prompt, cut to TASK_CHARS: the recap of last resort
+    expires_at: float = 0.0
+    report: tuple[str, ...] = ()  # plain words the coding agent gets with its next prompt
+    usd: float = 0.0
+    tokens: int = 0
+
+
+Q, A, P, E = Lifecycle.QUEUED, Lifecycle.ACTIVE, Lifecycle.PARKED, Lifecycle.ENDED
+
+_EVERYWHERE: tuple[type[f.Fact], ...] = (
+    f.UserMessage, f.UserInterrupt, f.UserAnswer, f.UserCancel, f.UserPark, f.UserResume, f.UserExtend, f.Receipt,
+    f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined, f.QuestionWithdrawn, f.Note, f.Error, f.Gap,
+)  # fmt: skip
+_WHILE_ACTIVE: tuple[type[f.Fact], ...] = (
+    f.TurnStarted, f.TurnEnded, f.AssistantMessage, f.AssistantThought, f.ToolCall, f.ToolResult,
+    f.AssumptionRecorded, f.EnvironmentRestored, f.EnvironmentMoved, f.EnvironmentLost, f.RuntimeStarted,
+    f.RuntimeResumed, f.RuntimeExited, f.CheckpointSaved, f.CheckpointFailed, f.Cost, f.Raw, f.Parking, f.Resuming,
+)  # fmt: skip
+
+# lifecycle x fact -> lifecycle. A missing entry is illegal. Docs draw the diagram from it, the table walk tests it.
+NEXT: dict[Lifecycle, dict[type[f.Fact], Lifecycle]] = {
+    Q: {
+        **dict.fromkeys(_EVERYWHERE, Q),
+        f.Queued: Q, f.Leased: A, f.Parked: P, f.Ended: E, f.EnvironmentRolledBack: Q, f.EnvironmentLost: Q,
+        f.TurnEnded: Q,
+    },
+    A: {
+        **dict.fromkeys(_EVERYWHERE, A), **dict.fromkeys(_WHILE_ACTIVE, A),
+        f.Parked: P, f.Ended: E, f.Interrupted: Q, f.Leased: A,
+    },
+    P: {
+        **dict.fromkeys(_EVERYWHERE, P), f.Queued: Q, f.Ended: E, f.EnvironmentLost: P, f.EnvironmentRolledBack: P,
+    },
+    E: {**dict.fromkeys(_EVERYWHERE, E), f.Reopened: E, f.Queued: Q},
+}  # fmt: skip
+
+
+# -- questions about a session, answered from its state ---------------------------------------------------------------
+
+RUNTIME_INPUTS = ("user.message", "user.answer")
+
+
+def deliverable(s: Session) -> tuple[Pending, ...]:
+    """Inputs that the runtime has still to get, in the order of delivery: redirects, steers, then the rest."""
+    rank = {"interrupt": 0, "steer": 1, "next_turn": 2}
+    waiting = [p for p in s.inputs if p.type in RUNTIME_INPUTS and p.status == "accepted"]
+    return tuple(sorted(waiting, key=lambda p: (rank[p.delivery], p.seq)))
+
+
+def blocked(s: Session) -> bool:
+    """Whether a blocking question is open."""
+    return any(q.blocking for q in s.questions)
+
+
+def retimed(s: Session, now: float) -> Session:
+    """Sets what an idle session waits for, and starts or stops its online window."""
+    if s.lifecycle is not Lifecycle.ACTIVE or s.environment.state != "ready" or s.turn.open:
+        return replace(s, window_until=0.0) if s.window_until else s
+    waiting: WaitingFor = "answer" if blocked(s) else "message"
+    if s.turn.waiting_for != waiting:
+        s = replace(s, turn=replace(s.turn, waiting_for=waiting))
+    if deliverable(s) or s.cancelling:
+        return replace(s, window_until=0.0)
+    return s if s.window_until else replace(s, window_until=now + s.limits["online_window_s"])
+
+
+def wake_at(s: Session) -> float | None:
+    """When the session next needs a `Wake`, epoch seconds; None: never. The whole timer service."""
+    times: list[float] = []
+    if s.lease is not None:
+        times.append(s.lease.until)
+        times += [t for t in (s.phase_until, s.window_until) if t]
+    elif s.lifecycle is Lifecycle.QUEUED and s.recovery_until:
+        times.append(s.recovery_until)
+    return min(times, default=None)

@@ -1,0 +1,152 @@
+"""What server and runner say to each other, and the protocol's version. One release apart works, older is refused."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from bide.core.facts import Checkpoint, RunnerFact
+from bide.core.refusals import Refused
+from bide.core.runtime import Runtime
+from bide.core.session import Pending
+
+PROTOCOL = 1
+PROTOCOL_OLDEST = 1
+
+
+class Register(Struct, frozen=True, kw_only=True):
+    """`POST /v1/runners`: who the runner is and what it has. Asking again with the same name renews it.
+
+    `boot` names the runner's process; a later process of the same runner has a greater one (ids are time-ordered).
+    """
+
+    name: str
+    pool: str = "default"
+    slots: int = 1
+    root: str = ""
+    isolation: str = "none"
+    runtimes: tuple[Runtime, ...] = ()
+    protocol: int = PROTOCOL
+    boot: str = ""
+
+
+class Registered(Struct, frozen=True, kw_only=True):
+    """The runner's id, and the token it uses from now on."""
+
+    id: str
+    token: str
+    protocol: int = PROTOCOL
+
+
+class Held(Struct, frozen=True, kw_only=True):
+    """One lease as its holder sees it: what it has heard so far."""
+
+    session: str
+    epoch: int
+    cursor: int = 0  # seq of the newest input it knows
+    parking: bool = False
+    cancelling: bool = False
+
+
+class Sync(Struct, frozen=True, kw_only=True):
+    """Heartbeat, renewal, claim and news in one idempotent question; the server may wait `wait_s` for news."""
+
+    protocol: int = PROTOCOL
+    boot: str = ""
+    leases: tuple[Held, ...] = ()
+    free_slots: int = 0
+    wait_s: float = 0.0
+    draining: bool = False
+    warm: tuple[str, ...] = ()
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """All that a runner needs to bring a session to life."""
+
+    project: str
+    runtime: str
+    runtime_session_id: str
+    model: str
+    repository: str
+    branch: str
+    environment_id: str
+    checkpoint: Checkpoint | None  # None: a fresh workspace
+    inputs: tuple[Pending, ...]
+    cursor: int
+    turn: int
+    blocking: tuple[str, ...]  # open questions that block
+    report: tuple[str, ...]  # what the coding agent is told with its next prompt
+    limits: dict[str, float]
+    resumed: bool  # it has run before
+
+
+class Granted(Struct, frozen=True, kw_only=True):
+    """A lease. The runner counts `ttl_s` from when it asked, and stops `margin_s` before its end."""
+
+    session: str
+    epoch: int
+    ttl_s: float
+    margin_s: float
+    job: Job
+
+
+class Renewed(Struct, frozen=True, kw_only=True):
+    """The lease goes on, counted from when the runner asked."""
+
+    session: str
+    epoch: int
+    ttl_s: float
+    margin_s: float
+
+
+class Gone(Struct, frozen=True, kw_only=True):
+    """The runner does not hold this any more: end the runtime."""
+
+    session: str
+    epoch: int
+    reason: str
+
+
+class News(Struct, frozen=True, kw_only=True):
+    """What is new for one leased session: inputs past the reported cursor, and whether it parks or is cancelled."""
+
+    session: str
+    epoch: int
+    parking: str = ""
+    cancelling: bool = False
+    inputs: tuple[Pending, ...] = ()
+    cursor: int = 0
+
+
+class SyncReply(Struct, frozen=True, kw_only=True):
+    """The answer to `Sync`."""
+
+    protocol: int = PROTOCOL
+    grants: tuple[Granted, ...] = ()
+    renewed: tuple[Renewed, ...] = ()
+    lost: tuple[Gone, ...] = ()
+    commands: tuple[News, ...] = ()
+    drain: bool = False
+
+
+class FactsPost(Struct, frozen=True, kw_only=True):
+    """`POST /v1/runners/{r}/facts`."""
+
+    session: str
+    epoch: int
+    first: int
+    facts: tuple[RunnerFact, ...]
+
+
+class FactsReply(Struct, frozen=True, kw_only=True):
+    """All facts before `next` are stored."""
+
+    next: int
+
+
+def agree(protocol: int) -> None:
+    """Refuses a peer that is too old or too new, in a sentence."""
+    if not PROTOCOL_OLDEST <= protocol <= PROTOCOL + 1:
+        raise Refused(
+            "wrong_protocol",
+            f"The runner speaks protocol {protocol}, this server {PROTOCOL_OLDEST} to {PROTOCOL + 1}.",
+        )

@@ -1,0 +1,53 @@
+"""The one vocabulary that UI, CLI, API and client show: what a session does, since when, who must act, what is next."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import Struct
+
+from bide.core.session import Lifecycle, Session, deliverable
+
+Shown = Literal["queued", "starting", "working", "waiting", "parking", "parked", "resuming", "ended"]
+SHOWN: tuple[Shown, ...] = ("queued", "starting", "working", "waiting", "parking", "parked", "resuming", "ended")
+
+
+class Words(Struct, frozen=True, kw_only=True):
+    """`must_act` is who (`human`, `runner`, `runtime`, `nobody`), `next_step` a sentence."""
+
+    shown: Shown
+    must_act: str
+    next_step: str
+
+
+def words(s: Session) -> Words:
+    """The shown word of a session and what goes with it."""
+    if s.lifecycle is Lifecycle.ENDED:
+        kept = "A message wakes it while it is kept." if s.checkpoint else "Start a new session."
+        return Words(shown="ended", must_act="nobody", next_step=kept)
+    if s.lifecycle is Lifecycle.PARKED:
+        return Words(shown="parked", must_act="human", next_step=_awaited(s))
+    if s.lifecycle is Lifecycle.QUEUED:
+        if s.recovery_until:
+            return Words(
+                shown="resuming", must_act="runner", next_step="Its runner may come back; else another goes on."
+            )
+        shown: Shown = "resuming" if s.epoch else "queued"
+        return Words(shown=shown, must_act="runner", next_step="A free runner of its pool takes it.")
+    if s.parking or s.environment.state == "saving":
+        return Words(shown="parking", must_act="runner", next_step="Everything is saved, then its runner is free.")
+    if s.environment.state == "restoring":
+        if s.epoch > 1:
+            return Words(shown="resuming", must_act="runner", next_step="The workspace is restored.")
+        return Words(shown="starting", must_act="runner", next_step="The repository is cloned.")
+    if s.turn.open or deliverable(s) or s.cancelling:
+        return Words(shown="working", must_act="runtime", next_step="Watch, send a message, or interrupt it.")
+    return Words(shown="waiting", must_act="human", next_step=_awaited(s))
+
+
+def _awaited(s: Session) -> str:
+    if any(q.kind == "loss" for q in s.questions):
+        return "Its saved state is lost: say how to go on with `bide inbox`."
+    if any(q.blocking for q in s.questions):
+        return "Answer its question with `bide inbox`."
+    return "Send it a message, or cancel it."
