@@ -1,0 +1,180 @@
+"""The oracle: a store in plain dicts that every durable store is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from bide.core import facts as f
+from bide.core.handle import Append, Done, Known, Lock, Locked, Work
+from bide.core.placement import Runner
+from bide.core.refusals import Refused
+from bide.core.session import Lifecycle, Session, wake_at
+from bide.store.base import Clock, Job, Page
+from bide.store.rows import InputRow, project
+
+
+class MemoryStore:
+    """An `Engine` that forgets everything at the end of the process."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._sessions: dict[str, Session] = {}
+        self._log: dict[str, list[f.Envelope]] = {}
+        self._inputs: dict[tuple[str, str], InputRow] = {}
+        self._questions: dict[str, f.Question] = {}
+        self._checkpoints: dict[str, list[f.Checkpoint]] = {}
+        self._runners: dict[str, Runner] = {}
+        self._documents: dict[tuple[str, str], bytes] = {}
+
+    # -- writing ------------------------------------------------------------------------------------------------------
+
+    def perform(self, jobs: Sequence[Job]) -> list[Done | Refused | Exception]:
+        """Each job in turn; a refused or broken one has written nothing, because it appends last."""
+        return [self._perform(job) for job in jobs]
+
+    def _perform(self, job: Job) -> Done | Refused | Exception:
+        try:
+            return self._steps(job())
+        except Exception as ended:  # noqa: BLE001 - a bug in one job is that job's result
+            return ended
+
+    def _steps(self, work: Work) -> Done:
+        answer: Locked | None = None
+        while True:
+            try:
+                step = work.send(answer)
+            except StopIteration as done:
+                result: Done = done.value
+                return result
+            answer = None
+            if isinstance(step, Lock):
+                answer = self._lock(step)
+            else:
+                self._append(step)
+
+    def _lock(self, step: Lock) -> Locked:
+        row = self._inputs.get((step.session, step.input_id))
+        known: Known | None = row.known if row else None
+        return Locked(session=self._sessions.get(step.session), now=self.now(), known=known)
+
+    def _append(self, step: Append) -> None:
+        s = step.session
+        log = self._log.setdefault(s.id, [])
+        assert s.last_seq == len(log) + len(step.envelopes), "the log has no holes"
+        log.extend(step.envelopes)
+        self._sessions[s.id] = s
+        for envelope in step.envelopes:
+            project(envelope, self)
+
+    def put_input(self, row: InputRow) -> None:
+        """Writes one input's row."""
+        self._inputs[row.session_id, row.id] = row
+
+    def put_question(self, row: f.Question) -> None:
+        """Writes one question's row."""
+        self._questions[row.id] = row
+
+    def put_checkpoint(self, session_id: str, row: f.Checkpoint) -> None:
+        """Writes one checkpoint's row."""
+        self._checkpoints.setdefault(session_id, []).append(row)
+
+    def put_runner(self, runner: Runner) -> None:
+        """Writes one runner's row."""
+        self._runners[runner.id] = runner
+
+    def put(self, kind: str, key: str, body: bytes) -> None:
+        """Writes one document."""
+        self._documents[kind, key] = body
+
+    def delete(self, kind: str, key: str) -> None:
+        """Removes one document."""
+        self._documents.pop((kind, key), None)
+
+    def reader(self) -> None:
+        """None: one thread does everything."""
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Nobody writes while its one thread reads."""
+        return nullcontext()
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def now(self) -> float:
+        """The clock it was given."""
+        return self._clock()
+
+    def session(self, session_id: str) -> Session | None:
+        """The session as it stands."""
+        return self._sessions.get(session_id)
+
+    def sessions(self, page: Page) -> list[Session]:
+        """Newest first."""
+        found = [
+            s
+            for s in sorted(self._sessions.values(), key=lambda s: s.id, reverse=True)
+            if (not page.before or s.id < page.before)
+            and (not page.project or s.project == page.project)
+            and (not page.ticket or s.ticket == page.ticket)
+            and (not page.lifecycles or s.lifecycle in page.lifecycles)
+        ]
+        return found[: page.limit]
+
+    def due(self, now: float, limit: int) -> list[str]:
+        """Longest overdue first."""
+        waiting = [(w, s.id) for s in self._sessions.values() if (w := wake_at(s)) is not None and w <= now]
+        return [session_id for _, session_id in sorted(waiting)[:limit]]
+
+    def queued(self) -> list[Session]:
+        """In queue order."""
+        waiting = [s for s in self._sessions.values() if s.lifecycle is Lifecycle.QUEUED]
+        return sorted(waiting, key=lambda s: (s.queued_at, s.id))
+
+    def leased_to(self, runner: str) -> list[Session]:
+        """By id."""
+        held = [s for s in self._sessions.values() if s.lease is not None and s.lease.runner == runner]
+        return sorted(held, key=lambda s: s.id)
+
+    def events(self, session_id: str, after: int, limit: int) -> list[f.Envelope]:
+        """Facts with seq > `after`."""
+        return self._log.get(session_id, [])[max(0, after) : max(0, after) + limit]
+
+    def inputs(self, session_id: str) -> list[InputRow]:
+        """In order of acceptance."""
+        return sorted((r for r in self._inputs.values() if r.session_id == session_id), key=lambda r: r.seq)
+
+    def input(self, session_id: str, input_id: str) -> InputRow | None:
+        """One input."""
+        return self._inputs.get((session_id, input_id))
+
+    def question(self, question_id: str) -> f.Question | None:
+        """One question."""
+        return self._questions.get(question_id)
+
+    def questions(self, session_id: str = "", status: str = "") -> list[f.Question]:
+        """Oldest first."""
+        found = [
+            q
+            for q in self._questions.values()
+            if (not session_id or q.session_id == session_id) and (not status or q.status == status)
+        ]
+        return sorted(found, key=lambda q: (q.asked_at, q.id))
+
+    def checkpoints(self, session_id: str) -> list[f.Checkpoint]:
+        """Oldest first."""
+        return list(self._checkpoints.get(session_id, ()))
+
+    def runners(self) -> list[Runner]:
+        """By name."""
+        return sorted(self._runners.values(), key=lambda r: (r.name, r.id))
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        """One document."""
+        return self._documents.get((kind, key))
+
+    def keys(self, kind: str) -> list[str]:
+        """In order."""
+        return sorted(key for k, key in self._documents if k == kind)

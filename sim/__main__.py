@@ -1,0 +1,81 @@
+"""`python -m sim [--seeds N] [--seed K] [--store sqlite] [--jobs N]`: plays seeds, first those that ever failed."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import hashlib
+import multiprocessing
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+
+from bide.store.base import Clock, Engine
+from bide.store.memory import MemoryStore
+from bide.store.sqlite import SqliteStore
+from sim.world import OpenStore, play
+
+KEPT = Path(__file__).with_name("seeds.txt")
+
+
+def kept_seeds() -> list[int]:
+    """Seeds that failed once; they run first, for ever."""
+    lines = KEPT.read_text().splitlines() if KEPT.exists() else []
+    return [int(line.split()[0]) for line in lines if line.strip() and not line.startswith("#")]
+
+
+def opener(store: str) -> OpenStore:
+    """How to open the named store."""
+    return MemoryStore if store == "memory" else _sqlite
+
+
+def _sqlite(clock: Clock) -> Engine:
+    return SqliteStore(":memory:", clock)
+
+
+def attempt(store: str, seed: int) -> tuple[int, str, str, int, float, int]:
+    """Plays one seed: `(seed, digest, problem, steps, virtual seconds, inputs)`."""
+    try:
+        digest, sums = play(seed, opener(store))
+    except Exception as problem:  # noqa: BLE001 - whatever goes wrong is this seed's finding
+        return seed, "", "".join(traceback.format_exception_only(problem)).strip(), 0, 0.0, 0
+    return seed, digest, "", sums["steps"], sums["seconds"], sums["inputs"]
+
+
+def main() -> int:
+    """Runs the seeds and prints one line of sums, or the seeds that failed."""
+    parser = argparse.ArgumentParser(prog="sim")
+    parser.add_argument("--seeds", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--store", choices=("memory", "sqlite"), default="memory")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    options = parser.parse_args()
+    if options.seed is not None:
+        digest, sums = play(options.seed, opener(options.store))
+        print(options.seed, digest, sums)
+        return 0
+    seeds = [*kept_seeds(), *range(options.first, options.first + options.seeds)]
+    began, steps, seconds, inputs, failed = time.perf_counter(), 0, 0.0, 0, []
+    digests = hashlib.blake2b(digest_size=16)
+    with multiprocessing.Pool(options.jobs) as pool:
+        for seed, digest, problem, s, v, i in pool.imap(functools.partial(attempt, options.store), seeds, chunksize=8):
+            steps, seconds, inputs = steps + s, seconds + v, inputs + i
+            digests.update(digest.encode())
+            if problem:
+                failed.append(seed)
+                print(f"seed {seed}: {problem}", file=sys.stderr)
+    took = time.perf_counter() - began
+    print(
+        f"{len(seeds)} seeds, {steps} steps, {seconds / 3600:.1f} virtual hours, {inputs} inputs, {took:.1f} s, "
+        f"{len(failed)} failed, digest {digests.hexdigest()}"
+    )
+    if failed:
+        print(f"Play one with: make sim SEED={failed[0]}; then keep it in {KEPT.name}.", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

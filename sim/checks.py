@@ -1,0 +1,149 @@
+"""What must always hold, and what must hold in the end. A broken rule raises `Violation` with a sentence."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from bide.core import facts as f
+from bide.core.evolve import created, evolve
+from bide.core.session import Lifecycle, Session
+from bide.store.base import Engine
+from sim.runners import Blobs, Host
+
+FINAL = ("consumed", "refused", "withdrawn", "abandoned", "unconfirmed")
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+def one_live_runtime(session: str, hosts: list[Host]) -> None:
+    """Holds whenever a runtime begins to act: started, thawed, or on a machine that goes on."""
+    live = [host.name for host in hosts if host.live(session)]
+    if len(live) > 1:
+        raise Violation(f"{session} runs on {live} at once")
+
+
+def leased_only_while_active(s: Session) -> None:
+    """Holds after every write."""
+    if s.lifecycle is not Lifecycle.ACTIVE and s.lease is not None:
+        raise Violation(f"{s.id} is {s.lifecycle} and still leased")
+
+
+def in_the_end(store: Engine, sessions: list[str], blobs: Blobs) -> None:
+    """Holds once everything has healed and people brought it to an end."""
+    for session in sessions:
+        s = store.session(session)
+        if s is None or s.lifecycle is not Lifecycle.ENDED:
+            what = "was never created" if s is None else f"is {s.lifecycle}, turn open {s.turn.open}: {s.reason}"
+            raise Violation(f"{session} did not end: it {what}")
+        log = store.events(session, 0, 1_000_000)
+        _log_is_whole(s, log)
+        _turns_pair(s, log)
+        _questions_have_one_answer(s, log)
+        _inputs_have_their_fate(store, s)
+        _delivered_once(s, log, blobs)
+
+
+def _log_is_whole(s: Session, log: list[f.Envelope]) -> None:
+    if [e.seq for e in log] != list(range(1, len(log) + 1)):
+        raise Violation(f"{s.id}: the log has holes")
+    counts: dict[int, int] = {}
+    for e in log:
+        if e.n >= 0:
+            if e.n != counts.get(e.epoch, 0):
+                raise Violation(f"{s.id}: fact {e.n} of epoch {e.epoch} is out of order")
+            counts[e.epoch] = e.n + 1
+    assert isinstance(log[0].fact, f.Created)
+    folded = created(s.id, log[0].fact, log[0].time)
+    for e in log[1:]:
+        folded = evolve(folded, e)
+    if replace(folded, lease=None) != replace(s, lease=None):
+        raise Violation(f"{s.id}: the log does not add up to the state")
+
+
+def _turns_pair(s: Session, log: list[f.Envelope]) -> None:
+    is_open = False
+    for e in log:
+        if isinstance(e.fact, f.TurnStarted):
+            if is_open:
+                raise Violation(f"{s.id}: a turn began inside another (seq {e.seq})")
+            is_open = True
+        elif isinstance(e.fact, f.TurnEnded):
+            if not is_open:
+                raise Violation(f"{s.id}: a turn ended twice (seq {e.seq})")
+            is_open = False
+
+
+def _questions_have_one_answer(s: Session, log: list[f.Envelope]) -> None:
+    asked: set[str] = set()
+    closed: set[str] = set()
+    for e in log:
+        match e.fact:
+            case f.QuestionAsked(question=question):
+                if question.id in asked:
+                    raise Violation(f"{s.id}: question {question.id} was asked twice")
+                asked.add(question.id)
+            case (
+                f.QuestionAnswered(question_id=q)
+                | f.QuestionDeclined(question_id=q)
+                | f.QuestionWithdrawn(question_id=q)
+            ):
+                if q in closed or q not in asked:
+                    raise Violation(f"{s.id}: question {q} was closed twice")
+                closed.add(q)
+    if asked != closed:
+        raise Violation(f"{s.id}: questions stayed open: {asked - closed}")
+
+
+def _inputs_have_their_fate(store: Engine, s: Session) -> None:
+    for row in store.inputs(s.id):
+        if row.status not in FINAL:
+            raise Violation(f"{s.id}: {row.type} {row.id} is {row.status} for ever")
+
+
+def _delivered_once(s: Session, log: list[f.Envelope], blobs: Blobs) -> None:
+    """The last conversation contains exactly what the receipts of its own line of history say, each once."""
+    about_losses = {
+        e.fact.question.id for e in log if isinstance(e.fact, f.QuestionAsked) if e.fact.question.kind == "loss"
+    }
+    inputs = {
+        e.fact.id: e.seq
+        for e in log
+        if isinstance(e.fact, f.UserMessage | f.UserAnswer)
+        if getattr(e.fact, "question_id", "") not in about_losses
+    }
+    held: list[str] = []
+    at_checkpoint: dict[int, list[str]] = {}
+    unsure: set[str] = set()
+    for e in log:
+        match e.fact:
+            case f.Receipt(input_id=i, status=status) if i in inputs:
+                held = [h for h in held if h != i] + ([i] if status == "consumed" else [])
+                if status == "unconfirmed":
+                    unsure.add(i)
+            case f.CheckpointSaved(checkpoint=saved):
+                known = at_checkpoint[max(at_checkpoint)] if at_checkpoint else []
+                at_checkpoint[saved.n] = [*known, *(i for i in saved.consumed if i not in known)]
+            case f.EnvironmentLost():
+                held = []
+            case f.EnvironmentRestored(source="fresh"):
+                at_checkpoint = {}
+            case f.EnvironmentRolledBack(checkpoint=n):
+                held = list(at_checkpoint[n])
+                at_checkpoint = {k: v for k, v in at_checkpoint.items() if k <= n}
+    if s.checkpoint is None or (disk := blobs.roots.get(s.checkpoint.root)) is None:
+        return
+    memory = [i for i in disk.memory if i in inputs]
+    if len(memory) != len(set(memory)):
+        raise Violation(f"{s.id}: an input stands twice in the conversation: {memory}")
+    if missing := [i for i in at_checkpoint.get(s.checkpoint.n, []) if i not in memory]:
+        raise Violation(f"{s.id}: the checkpoint lacks inputs that it names: {missing}")
+    if s.outcome != "completed":
+        return
+    if extra := set(memory) - set(held) - unsure:
+        raise Violation(f"{s.id}: the conversation contains inputs that no receipt admits: {extra}")
+    if missing := [i for i in held if i not in memory]:
+        raise Violation(f"{s.id}: inputs called consumed are not in the conversation: {missing}")
+    if disk.remembered > len(disk.files):
+        raise Violation(f"{s.id}: the conversation remembers work that the files lack")
