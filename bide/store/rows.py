@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Protocol, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -48,9 +48,17 @@ _INPUTS = (
 )  # fmt: skip
 
 
+_KEPT = frozenset(
+    (*get_args(_INPUTS), f.Receipt, f.CheckpointSaved, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined,
+     f.QuestionWithdrawn)
+)  # fmt: skip
+
+
 def project(e: f.Envelope, rows: Rows) -> None:
     """Folds one fact into the rows."""
     fact = e.fact
+    if type(fact) not in _KEPT:  # most of a transcript; a chain of questions about each would cost more than storing it
+        return
     if isinstance(fact, _INPUTS):
         rows.put_input(
             InputRow(

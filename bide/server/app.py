@@ -1,0 +1,51 @@
+"""The composition root: puts routes, parts and loops together. Nothing else knows all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+from starlette.responses import Response
+
+from bide.server import openapi
+from bide.server.blobs import BlobFolder
+from bide.server.calls import App, Call, Route, Table
+from bide.server.config import Config
+from bide.server.loops.base import forever
+from bide.server.loops.waker import Waker
+from bide.server.parts import Parts
+from bide.server.routes import blobs as blob_routes
+from bide.server.routes import events, health, projects, questions, runners, sessions
+from bide.store.threaded import Store
+
+TABLES = (
+    projects.TABLE,
+    sessions.TABLE,
+    events.TABLE,
+    questions.TABLE,
+    runners.TABLE,
+    blob_routes.TABLE,
+    health.TABLE,
+)
+
+
+def build(config: Config, store: Store, blobs: BlobFolder) -> App:
+    """The whole API as one ASGI application; `parts` of it is what the loops need. Made inside the event loop."""
+    table = Table()
+    routes: list[Route] = [route for one in TABLES for route in one.routes]
+
+    @table.get("/openapi.json", who="anyone")
+    async def openapi_document(call: Call) -> Response:
+        """What can be asked, and in which shapes."""
+        return Response(document, media_type="application/json")
+
+    routes += table.routes
+    document = msgspec.json.encode(openapi.draw(routes))
+    return App(Parts(config, store, blobs), routes)
+
+
+def loops(parts: Parts) -> list[Awaitable[Any]]:
+    """What runs beside the requests until the server closes."""
+    waker = Waker(parts)
+    return [forever(parts, "waker", waker.every_s, waker.round)]

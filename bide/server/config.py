@@ -1,0 +1,162 @@
+"""How one server is set up: flags, then BIDE_* variables, then the data folder's `config.toml`, then defaults."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from bide.core.limits import LEASE_S, LIMITS, POLL_S, POLL_SHARE
+from bide.core.refusals import Refused
+from bide.server.settings import WORDS, Value, checked, nearest
+
+HOST, PORT = "127.0.0.1", 8811
+LEASE_S_MIN, LEASE_S_MAX = 0.5, 3600.0
+KEYS = (
+    "data",  # first: the one key that the data folder cannot hold
+    "listen",
+    "database",
+    "blobs",
+    "lease_s",
+    "hosts",
+    *WORDS,
+    *LIMITS,
+)
+# Read by others: by the client, and by everybody who looks for the folder.
+_OTHERS = ("BIDE_SERVER", "BIDE_TOKEN", "BIDE_HOME")
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """Everything a server is told. `port` 0 means any free one, `last_port` the one it had before."""
+
+    home: Path
+    data: Path
+    host: str = HOST
+    port: int = PORT
+    last_port: int = 0
+    database: str
+    blobs: str
+    lease_s: float = LEASE_S
+    hosts: tuple[str, ...] = ()  # names under which the server may be reached besides its own address
+    defaults: dict[str, Value] = {}  # the server's layer of project settings
+
+    @property
+    def poll_s(self) -> float:
+        """The longest a runner's sync may wait, seconds; shrinks along with the lease."""
+        return min(POLL_S, self.lease_s * POLL_SHARE)
+
+
+class Recorded(Struct, frozen=True, kw_only=True):
+    """`server.json`: where the server of a data folder listens, or listened last."""
+
+    url: str
+    pid: int
+
+
+def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
+    """The one configuration. A flag that is None was not given.
+
+    Raises `Refused('bad_setting')` for an unknown flag, variable or key, and for a value that cannot be.
+    """
+    home = Path(environ.get("BIDE_HOME") or Path.home() / ".bide").absolute()
+    given = {name: value for name, value in flags.items() if value is not None}
+    _known(given, "flag", "", KEYS)
+    variables = _variables(environ)
+    folder = Path(str(given.get("data") or variables.get("data") or home)).expanduser().absolute()
+    merged = {**_file(folder / "config.toml"), **variables, **given}
+    host, port, last_port = _listen(merged.get("listen"), folder)
+    return Config(
+        home=home,
+        data=folder,
+        host=host,
+        port=port,
+        last_port=last_port,
+        database=str(merged.get("database") or f"sqlite:{folder / 'bide.sqlite'}"),
+        blobs=str(merged.get("blobs") or f"file:{folder / 'blobs'}"),
+        lease_s=_lease(merged.get("lease_s", LEASE_S)),
+        hosts=_hosts(merged.get("hosts", "")),
+        defaults=checked({name: _typed(name, merged[name]) for name in (*WORDS, *LIMITS) if name in merged}),
+    )
+
+
+def _variables(environ: Mapping[str, str]) -> dict[str, object]:
+    names = tuple(f"BIDE_{key.upper()}" for key in KEYS)
+    found = {name: value for name, value in environ.items() if name.startswith("BIDE_") and name not in _OTHERS}
+    for name in found:
+        if name not in names:
+            raise Refused("bad_setting", f"There is no variable {name}.", nearest(name, (*names, *_OTHERS)))
+    return {name.removeprefix("BIDE_").lower(): value for name, value in found.items()}
+
+
+def _file(path: Path) -> dict[str, object]:
+    try:
+        keys = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Refused(
+            "bad_setting", f"{path} cannot be read: {error}.", "It holds lines such as lease_s = 120."
+        ) from None
+    _known(keys, "key", f" in {path}", KEYS[1:])
+    return keys
+
+
+def _known(keys: Mapping[str, object], what: str, where: str, known: tuple[str, ...]) -> None:
+    for key in keys:
+        if key not in known:
+            raise Refused("bad_setting", f"There is no {what} {key[:80]!r}{where}.", nearest(key, known))
+
+
+def _listen(value: object, folder: Path) -> tuple[str, int, int]:
+    last = recorded(folder)
+    host, port = _address(last.url.removeprefix("http://")) if last else (HOST, PORT)
+    if value is None:
+        return host, port, port if last else 0
+    wanted_host, wanted = _address(str(value))
+    return wanted_host, wanted, port if last and host == wanted_host else 0
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, colon, port = text.strip().rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not colon or not host or not port.isdecimal() or int(port) > 65535:
+        raise Refused(
+            "bad_setting", f"{text[:80]!r} is not an address to listen on.", f"Write {HOST}:{PORT}, or port 0."
+        )
+    return host, int(port)
+
+
+def recorded(folder: Path) -> Recorded | None:
+    """Where the server of this data folder listens or listened last; None when there was none."""
+    try:
+        return msgspec.json.decode((folder / "server.json").read_bytes(), type=Recorded)
+    except (FileNotFoundError, msgspec.DecodeError):
+        return None
+
+
+def _lease(value: object) -> float:
+    seconds = _number("lease_s", value)
+    if not LEASE_S_MIN <= seconds <= LEASE_S_MAX:
+        raise Refused("bad_setting", f"lease_s can be {LEASE_S_MIN:g} to {LEASE_S_MAX:g} s, not {seconds:g}.")
+    return seconds
+
+
+def _hosts(value: object) -> tuple[str, ...]:
+    names = value if isinstance(value, list | tuple) else str(value).split(",")
+    return tuple(str(name).strip().lower() for name in names if str(name).strip())
+
+
+def _typed(name: str, value: object) -> object:
+    return _number(name, value) if name in LIMITS else value
+
+
+def _number(name: str, value: object) -> float:
+    try:
+        if isinstance(value, str | int | float) and not isinstance(value, bool):
+            return float(value)
+    except ValueError:
+        pass
+    raise Refused("bad_setting", f"{name} is a number, not {str(value)[:80]!r}.")

@@ -1,0 +1,49 @@
+"""Tells sessions whose time has come what time it is. The whole timer service: no timer lives in memory."""
+
+from __future__ import annotations
+
+import msgspec
+
+from bide.core import commands as c
+from bide.core.lease import Pulse, beat
+from bide.core.limits import LIST_MAX, OUTAGE_GAP_SHARE, WAKER_S
+from bide.core.refusals import Refused
+from bide.server.parts import Parts
+from bide.store.base import Engine
+
+PULSE = ("pulse", "waker")
+_SHARE = 1 / 4  # of the silence that counts as an outage: the pulse is written that often, not at every look
+
+
+class Waker:
+    """One server's waker. Several servers may each have one: what a session decides twice it decides once."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._pulse = Pulse()
+        gap_s = parts.config.lease_s * OUTAGE_GAP_SHARE
+        self._beat_s = gap_s * _SHARE
+        self.every_s = min(WAKER_S, gap_s * _SHARE)
+
+    async def round(self) -> None:
+        """Beats where it is time, then wakes everything that is due."""
+        store = self._parts.store
+        now = store.now()
+        # Backwards too: a clock that was set back is a clock that jumped.
+        if not 0 <= now - self._pulse.at < self._beat_s:
+            self._pulse = await store.write(self._beat)
+        wake = c.Wake(outage_until=self._pulse.outage_until)
+        for session_id in await store.due(store.now(), LIST_MAX):
+            try:
+                done = await self._parts.handle(session_id, wake)
+            except Refused:
+                continue  # it was deleted meanwhile
+            if done.envelopes:
+                self._parts.metrics.wakes.inc()
+
+    def _beat(self, engine: Engine) -> Pulse:
+        stored = engine.get(*PULSE)
+        before = msgspec.json.decode(stored, type=Pulse) if stored else Pulse()
+        after = beat(before, engine.now(), self._parts.config.lease_s)
+        engine.put(*PULSE, msgspec.json.encode(after))
+        return after

@@ -1,0 +1,245 @@
+"""How state becomes a shape of the API; the one place where epoch seconds become moments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from bide.core import facts as f
+from bide.core import placement
+from bide.core.codec import body_of
+from bide.core.refusals import Refused
+from bide.core.session import Lifecycle, Session
+from bide.core.words import words
+from bide.server import shapes
+from bide.server.config import Config
+from bide.server.settings import Effective
+from bide.store.rows import InputRow
+
+T = TypeVar("T")
+
+
+class Around(Struct, frozen=True, kw_only=True):
+    """What a session's own state does not know: the runners, the queue, the time."""
+
+    config: Config
+    now: float
+    runners: Sequence[placement.Runner]
+    queued: Sequence[Session]
+
+    def state_of(self, runner: placement.Runner) -> placement.RunnerState:
+        """The runner's word."""
+        return placement.state_of(runner, self.now, self.config.poll_s, self.config.lease_s)
+
+
+def moment(seconds: float) -> datetime | None:
+    """A moment from epoch seconds; None for 0, which means not yet or never."""
+    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+
+
+def at(seconds: float) -> datetime:
+    """A moment that there always is."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def items(found: Sequence[T], cursor: str, limit: int) -> shapes.Items[T]:
+    """One page of a list that is at hand as a whole; the cursor is a place in it."""
+    if cursor and not (cursor.isdecimal() and len(cursor) < 10):
+        raise Refused("bad_value", f"{cursor[:80]!r} is not a cursor.", "Pass `next` of the page before, unchanged.")
+    start = int(cursor or 0)
+    end = start + limit
+    return shapes.Items(items=found[start:end], next=str(end) if end < len(found) else None)
+
+
+def session(s: Session, around: Around) -> shapes.Session:
+    """The session resource."""
+    word = words(s)
+    return shapes.Session(
+        id=s.id,
+        project=s.project,
+        ticket=s.ticket or None,
+        title=s.title,
+        runtime=s.runtime,
+        runtime_session_id=s.runtime_session_id,
+        model=s.model,
+        lifecycle=s.lifecycle.value,
+        outcome=s.outcome or None,
+        summary=s.summary,
+        turn=shapes.Turn(
+            n=s.turn.n,
+            state="working" if s.turn.open else "waiting",
+            waiting_for=None if s.turn.open else s.turn.waiting_for or None,
+        ),
+        environment=shapes.Environment(
+            id=s.environment.id,
+            state=s.environment.state,
+            reset_count=s.environment.reset_count,
+            resume_source=s.environment.resume_source or None,
+        ),
+        shown=word.shown,
+        since=at(s.since),
+        must_act=word.must_act,
+        next_step=word.next_step,
+        reason=_reason(s, around),
+        pool=s.pool,
+        runner=s.lease.runner if s.lease else None,
+        runner_name=s.lease.runner_name if s.lease else None,
+        epoch=s.epoch,
+        last_seq=s.last_seq,
+        checkpoint=checkpoint(s.checkpoint) if s.checkpoint else None,
+        workspace=s.workspace,
+        limits=s.limits,
+        on_loss=s.on_loss,
+        cost=shapes.Cost(usd=round(s.usd, 6), tokens=s.tokens),
+        expires_at=moment(s.expires_at),
+        created_at=at(s.created_at),
+    )
+
+
+def _reason(s: Session, around: Around) -> str:
+    if s.lease is not None:
+        holder = next((r for r in around.runners if r.id == s.lease.runner), None)
+        if holder is not None and around.state_of(holder) in ("out_of_contact", "gone"):
+            return f"out of contact since {_written(holder.last_seen_at)}"
+        return s.parking or s.reason
+    if s.lifecycle is Lifecycle.QUEUED and not s.recovery_until:
+        online = [r for r in around.runners if around.state_of(r) in ("online", "draining")]
+        why, place = placement.why_not(s, online, around.queued)
+        return why if place <= 1 else f"{why}; number {place} in the queue"
+    return s.reason
+
+
+def checkpoint(c: f.Checkpoint) -> shapes.Checkpoint:
+    """The checkpoint resource."""
+    return shapes.Checkpoint(
+        id=c.id,
+        n=c.n,
+        epoch=c.epoch,
+        turn=c.turn,
+        input_cursor=c.input_cursor or None,
+        event_seq=c.event_seq,
+        files=c.files,
+        bytes=c.bytes,
+        new_bytes=c.new_bytes,
+        seconds=c.seconds,
+        consistency=c.consistency,
+        verified_at=moment(c.verified_at),
+        saved_at=moment(c.saved_at),
+        kept=c.kept,
+        not_kept=c.not_kept,
+        root=c.root,
+        workspace=c.workspace,
+        runtime_version=c.runtime_version,
+    )
+
+
+def receipt(row: InputRow) -> shapes.Receipt:
+    """The receipt of an input."""
+    return shapes.Receipt(
+        id=row.id,
+        session_id=row.session_id,
+        type=row.type,
+        author=row.author,
+        text=row.text,
+        seq=row.seq,
+        status=row.status,
+        how=row.how or None,
+        turn=row.turn or None,
+        code=row.code or None,
+        accepted_at=at(row.accepted_at),
+        delivered_at=moment(row.delivered_at),
+        consumed_at=moment(row.consumed_at),
+    )
+
+
+def question(q: f.Question) -> shapes.Question:
+    """The question resource."""
+    a = q.answer
+    answer = (
+        shapes.Answer(text=a.text, choices=a.choices, by=a.by, at=moment(a.at), via=a.via, sources=a.sources)
+        if a
+        else None
+    )
+    return shapes.Question(
+        id=q.id,
+        session_id=q.session_id,
+        question=q.question,
+        context=q.context,
+        options=q.options,
+        blocking=q.blocking,
+        impact=q.impact,
+        kind=q.kind,
+        status=q.status,
+        answer=answer,
+        asked_at=moment(q.asked_at),
+        reason=q.reason,
+    )
+
+
+def runner(r: placement.Runner, around: Around) -> shapes.Runner:
+    """The runner resource."""
+    return shapes.Runner(
+        id=r.id,
+        name=r.name,
+        pool=r.pool,
+        state=around.state_of(r),
+        slots=r.slots,
+        slots_free=r.slots_free,
+        root=r.root,
+        isolation=r.isolation,
+        protocol=r.protocol,
+        runtimes=r.runtimes,
+        warm=r.warm,
+        last_seen_at=moment(r.last_seen_at),
+    )
+
+
+def project(name: str, repository: str, created_at: float, settings: Effective) -> shapes.Project:
+    """The project resource."""
+    return shapes.Project(
+        name=name,
+        repository=repository,
+        settings=settings.plain(),
+        limits=tuple(settings.limits.values()),
+        created_at=at(created_at),
+    )
+
+
+# Fields of facts that are moments; everything else that is a number stays one.
+_MOMENTS = ("expires_at", "until", "retry_at")
+
+
+def event(e: f.Envelope) -> shapes.Event:
+    """The event as the API shows it."""
+    return shapes.Event(
+        id=e.id,
+        session_id=e.session_id,
+        seq=e.seq,
+        epoch=e.epoch,
+        time=at(e.time),
+        type=e.type,
+        turn=e.turn,
+        actor=e.actor,
+        data=_body(e.fact),
+    )
+
+
+def _body(fact: f.Fact) -> dict[str, Any]:
+    match fact:
+        case f.QuestionAsked(question=asked):
+            return {"question": question(asked)}
+        case f.CheckpointSaved(checkpoint=saved):
+            return {"checkpoint": checkpoint(saved)}
+    body = body_of(fact)
+    for name in _MOMENTS:
+        if name in body:
+            body[name] = moment(body[name])
+    return body
+
+
+def _written(seconds: float) -> str:
+    return msgspec.json.encode(at(round(seconds, 3))).decode().strip('"')

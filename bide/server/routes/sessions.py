@@ -1,0 +1,248 @@
+"""Sessions: start one, list them, look at one."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from bide.core import commands as c
+from bide.core import ids
+from bide.core.handle import handle
+from bide.core.limits import LIST_MAX, TITLE_CHARS, Limit
+from bide.core.placement import Runner, usable
+from bide.core.refusals import Refused
+from bide.core.session import Lifecycle
+from bide.core.session import Session as State
+from bide.core.words import Shown, words
+from bide.server import projects, render, repositories, shapes
+from bide.server.calls import Call, Table
+from bide.server.settings import Effective, Value, checked
+from bide.store.base import Engine, Page, Reader, perform_one
+from bide.store.memory import MemoryStore
+from bide.store.rows import InputRow
+
+TABLE = Table()
+KEY = "session_key"
+_LIFECYCLES: dict[str, tuple[Lifecycle, ...]] = {
+    "queued": (Lifecycle.QUEUED,),
+    "resuming": (Lifecycle.QUEUED, Lifecycle.ACTIVE),
+    "parked": (Lifecycle.PARKED,),
+    "ended": (Lifecycle.ENDED,),
+}
+
+
+class NewSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A task. Either a project or a repository has to be named; the rest comes from the project's settings."""
+
+    prompt: str
+    project: str = ""
+    repository: str = ""
+    branch: str = ""
+    title: str = ""
+    ticket: str = ""
+    runtime: str = ""
+    pool: str = ""
+    model: str = ""
+    settings: dict[str, Any] = {}
+    dry_run: bool = False
+
+
+class Started(Struct, frozen=True, kw_only=True):
+    """The session, the receipt of its first input, and the limits that hold for it."""
+
+    session: shapes.Session
+    inputs: Sequence[shapes.Receipt]
+    limits: Sequence[Limit]
+
+
+class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which sessions to list: newest first."""
+
+    project: str = ""
+    ticket: str = ""
+    shown: Shown | Literal[""] = ""
+    cursor: str = ""
+    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
+
+
+class _Keyed(Struct, frozen=True, kw_only=True):
+    """What an idempotency key stands for."""
+
+    session: str
+    body: str
+
+
+@TABLE.post("/v1/sessions")
+async def create_session(call: Call, body: NewSession) -> Started:
+    """Starts a session; with `dry_run`, says what would come of it and stores nothing."""
+    store, config = call.parts.store, call.parts.config
+    repository = repositories.checked(body.repository) if body.repository else ""
+    if not repository and not body.project:
+        raise Refused("no_repository", "The session has neither a project nor a repository.")
+    name = ids.name(body.project, "project") if body.project else ""
+    row = await store.read(lambda reader: projects.resolve(reader, name, repository))
+    settings = row.effective(config, _session_settings(body))
+    session_id = call.parts.mint("session")
+    if call.key and not body.dry_run:
+        session_id = await _keyed(call, body, session_id)
+    if await store.session(session_id) is None:  # else it is a repeat, whatever has changed since
+        _require_runtime(settings, await call.parts.online())
+    command = _command(call, body, row, settings, ids.mint(store.now(), session_id, "prompt"))
+    state, inputs = _tried(call, session_id, command)
+    if not body.dry_run:
+        if repository:
+            row = await store.write(lambda engine: projects.ensure(engine, name, repository))
+        state = (await call.parts.handle(session_id, replace(command, project=row.name))).session
+        inputs = (await store.inputs(session_id))[:1]
+    return Started(
+        session=render.session(state, await around(call)),
+        inputs=[render.receipt(row) for row in inputs],
+        limits=tuple(settings.limits.values()),
+    )
+
+
+@TABLE.get("/v1/sessions")
+async def list_sessions(call: Call, query: Which) -> shapes.Items[shapes.Session]:
+    """Sessions, newest first."""
+    page = Page(
+        limit=query.limit + 1,
+        before=ids.parse(query.cursor, "cursor") if query.cursor else "",
+        project=query.project,
+        ticket=query.ticket,
+        lifecycles=_LIFECYCLES.get(query.shown, (Lifecycle.ACTIVE,)) if query.shown else (),
+    )
+    found = await call.parts.store.read(lambda reader: _matching(reader, page, query.shown))
+    shown, rest = found[: query.limit], found[query.limit :]
+    surroundings = await around(call)
+    return shapes.Items(
+        items=[render.session(s, surroundings) for s in shown], next=shown[-1].id if rest and shown else None
+    )
+
+
+@TABLE.get("/v1/sessions/{session}")
+async def get_session(call: Call) -> shapes.Session:
+    """One session, with all that is needed to go on with it."""
+    return render.session(await require(call), await around(call))
+
+
+@TABLE.get("/v1/sessions/{session}/inputs")
+async def list_inputs(call: Call) -> shapes.Items[shapes.Receipt]:
+    """What people sent in, in order of acceptance, with receipts."""
+    session = await require(call)
+    return shapes.Items(items=[render.receipt(row) for row in await call.parts.store.inputs(session.id)])
+
+
+@TABLE.get("/v1/sessions/{session}/questions")
+async def list_session_questions(call: Call) -> shapes.Items[shapes.Question]:
+    """What the session asked, oldest first."""
+    session = await require(call)
+    return shapes.Items(items=[render.question(q) for q in await call.parts.store.questions(session.id)])
+
+
+@TABLE.get("/v1/sessions/{session}/checkpoints")
+async def list_checkpoints(call: Call) -> shapes.Items[shapes.Checkpoint]:
+    """What is saved of the session, oldest first."""
+    session = await require(call)
+    return shapes.Items(items=[render.checkpoint(one) for one in await call.parts.store.checkpoints(session.id)])
+
+
+async def require(call: Call) -> State:
+    """The session named in the path, or `Refused('no_session')`."""
+    session_id = call.id("session")
+    found = await call.parts.store.session(session_id)
+    if found is None:
+        raise Refused("no_session", f"There is no session {session_id}.")
+    return found
+
+
+async def around(call: Call) -> render.Around:
+    """What the shapes of sessions need besides the sessions."""
+    runners, queued = await call.parts.store.read(lambda reader: (reader.runners(), reader.queued()))
+    return render.Around(config=call.parts.config, now=call.parts.store.now(), runners=runners, queued=queued)
+
+
+def _session_settings(body: NewSession) -> dict[str, Value]:
+    fields = {name: getattr(body, name) for name in ("runtime", "pool", "model") if getattr(body, name)}
+    return checked(body.settings | fields)
+
+
+def _require_runtime(settings: Effective, online: Sequence[Runner]) -> None:
+    """With runners of the pool at hand, one of them must have the runtime; with none, the session may wait for one."""
+    pool = [runner for runner in online if runner.pool == settings.pool]
+    if not pool or any(usable(runner, settings.runtime) for runner in pool):
+        return
+    broken = next((r for runner in pool for r in runner.runtimes if r.name == settings.runtime), None)
+    if broken is not None:
+        raise Refused(
+            "no_runtime", f"{settings.runtime} cannot be used in pool {settings.pool}: {broken.problem}", broken.hint
+        )
+    there = sorted({r.name for runner in pool for r in runner.runtimes if not r.problem})
+    raise Refused(
+        "no_runtime",
+        f"No runner of pool {settings.pool} has {settings.runtime}; there is {', '.join(there) or 'no runtime at all'}.",
+    )
+
+
+def _tried(call: Call, session_id: str, command: c.Create) -> tuple[State, list[InputRow]]:
+    """What the command would lead to; a refusal comes from here, before anything is stored."""
+    scratch = MemoryStore(call.parts.store.now)
+    done = perform_one(scratch, lambda: handle(session_id, command))
+    return done.session, scratch.inputs(session_id)
+
+
+async def _keyed(call: Call, body: NewSession, session_id: str) -> str:
+    """The session that this key has always stood for."""
+    key = hashlib.sha256(f"{call.actor.name}\x1f{call.key}".encode("utf-8", "surrogatepass")).hexdigest()
+    mine = _Keyed(session=session_id, body=hashlib.sha256(msgspec.json.encode(body)).hexdigest())
+
+    def claim(engine: Engine) -> _Keyed:
+        stored = engine.get(KEY, key)
+        if stored is None:
+            engine.put(KEY, key, msgspec.json.encode(mine))
+            return mine
+        return msgspec.json.decode(stored, type=_Keyed)
+
+    found = await call.parts.store.write(claim)
+    if found.body != mine.body:
+        raise Refused("key_reused", "This idempotency key was used to start a different session.")
+    return found.session
+
+
+def _command(call: Call, body: NewSession, row: projects.ProjectRow, settings: Effective, input_id: str) -> c.Create:
+    title = body.title.strip() or body.prompt.strip().partition("\n")[0][:80]
+    for name, text in (("title", title), ("ticket", body.ticket), ("branch", body.branch)):
+        if len(text) > TITLE_CHARS or (name == "branch" and (text.startswith("-") or not text.isprintable())):
+            raise Refused(
+                "bad_value", f"{text[:80]!r} cannot be the {name} of a session.", f"At most {TITLE_CHARS} characters."
+            )
+    return c.Create(
+        project=row.name,
+        runtime=settings.runtime,
+        title=title,
+        ticket=body.ticket,
+        pool=settings.pool,
+        repository=row.repository,
+        branch=body.branch,
+        model=settings.model,
+        author=call.actor.name,
+        prompt=body.prompt,
+        input_id=input_id,
+        limits=settings.values(),
+        on_loss=settings.on_loss,
+    )
+
+
+def _matching(reader: Reader, page: Page, shown: str) -> list[State]:
+    """As many sessions as the page wants. The shown word is derived, so that pages are read until there are enough."""
+    found: list[State] = []
+    while True:
+        rows = reader.sessions(page)
+        found += [s for s in rows if not shown or words(s).shown == shown]
+        if len(found) >= page.limit or len(rows) < page.limit:
+            return found[: page.limit]
+        page = replace(page, before=rows[-1].id)

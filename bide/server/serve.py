@@ -1,0 +1,247 @@
+"""Starts the server in this process and ends it in order: port and token of the data folder, signals, open streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+import signal
+import socket
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import structlog
+import uvicorn
+import uvloop
+from msgspec import Struct
+
+from bide.core.limits import SHUTDOWN_S
+from bide.core.refusals import Refused
+from bide.server.app import build, loops
+from bide.server.auth import Actor, actor_of, issue
+from bide.server.blobs import BlobFolder
+from bide.server.calls import App
+from bide.server.config import Config, Recorded
+from bide.store.base import Engine
+from bide.store.memory import MemoryStore
+from bide.store.sqlite import SqliteStore
+from bide.store.threaded import Store
+
+KEEP_ALIVE_S = 75  # longer than any long poll and than usual proxies keep a connection to us
+FILES_WANTED = 20_000  # each open stream is a descriptor
+
+
+class Serving(Struct, frozen=True, kw_only=True):
+    """A server that answers: where, and with which owner token."""
+
+    url: str
+    token: str
+    data: Path
+    pid: int
+
+
+class _Client(Struct, frozen=True, kw_only=True):
+    """`client.json`: what a client on this machine needs."""
+
+    url: str
+    token: str
+
+
+Ready = Callable[[Serving], None]
+
+
+def run(config: Config, ready: Ready | None = None) -> None:
+    """Serves until SIGTERM or SIGINT. Raises `Refused` when it cannot start: the data folder or the port is taken."""
+    _log_to_stderr()
+    uvloop.run(serve(config, ready))
+
+
+async def serve(config: Config, ready: Ready | None = None, stop: asyncio.Event | None = None) -> None:
+    """Serves until a signal comes (in the main thread) or `stop` is set; then ends in order.
+
+    `ready` is called once requests are answered and `server.json` and `client.json` are written.
+    """
+    _private_folder(config.data)
+    _private_folder(config.home)
+    _raise_file_limit()
+    store = Store(open_engine(config.database))
+    try:
+        with _listen(config) as listening:
+            app = build(config, store, open_blobs(config.blobs))
+            serving = await _introduce(config, store, listening)
+            await _serve(app, serving, config, listening, ready, stop or asyncio.Event())
+    finally:
+        await store.close()
+
+
+async def _serve(
+    app: App, serving: Serving, config: Config, listening: socket.socket, ready: Ready | None, stop: asyncio.Event
+) -> None:
+    def started() -> None:
+        _write_private(config.data / "server.json", Recorded(url=serving.url, pid=serving.pid))
+        for folder in {config.data, config.home}:
+            _write_private(folder / "client.json", _Client(url=serving.url, token=serving.token))
+        if ready is not None:
+            ready(serving)
+
+    server = _Server(app, started)
+    tasks = [asyncio.ensure_future(loop) for loop in loops(app.parts)]
+    watch = asyncio.ensure_future(_stop_when(stop, server))
+    try:
+        with _signals(stop):
+            await server.serve(sockets=[listening])
+    finally:
+        app.parts.closing.set()
+        watch.cancel()
+        _, late = await asyncio.wait(tasks, timeout=SHUTDOWN_S)
+        for task in late:
+            task.cancel()
+
+
+async def _stop_when(stop: asyncio.Event, server: _Server) -> None:
+    """Streams and waiting syncs end first, then uvicorn, which would wait for them."""
+    await stop.wait()
+    server.app.parts.closing.set()
+    server.should_exit = True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn, told by us when to end: its own handlers would leave open streams until they are cut."""
+
+    def __init__(self, app: App, started: Callable[[], None]) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_S,
+                timeout_graceful_shutdown=int(SHUTDOWN_S),
+            )
+        )
+        self.app, self._on_started = app, started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Says that the server answers, once it does."""
+        await super().startup(sockets)
+        self._on_started()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leaves the signals to `_signals`."""
+        yield
+
+
+@contextlib.contextmanager
+def _signals(stop: asyncio.Event) -> Iterator[None]:
+    """SIGTERM and SIGINT end the server; only the main thread can listen to them."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)
+
+
+def open_engine(url: str) -> Engine:
+    """The store that the URL names: `sqlite:PATH`, or `memory:` for one that forgets."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite" and rest:
+        return SqliteStore(Path(rest.removeprefix("//")), time.time)
+    if scheme == "memory":
+        return MemoryStore(time.time)
+    raise Refused("bad_setting", f"{url[:80]!r} is not a database.", "Write sqlite:PATH.")
+
+
+def open_blobs(url: str) -> BlobFolder:
+    """The blob store that the URL names: `file:FOLDER`."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "file" and rest:
+        return BlobFolder(Path(rest.removeprefix("//")))
+    raise Refused("bad_setting", f"{url[:80]!r} is not a blob store.", "Write file:FOLDER.")
+
+
+def _listen(config: Config) -> socket.socket:
+    """The listening socket: the port asked for; where any will do, the one it had before if that is free."""
+    wanted = [config.port] if config.port else [config.last_port, 0] if config.last_port else [0]
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    for place, port in enumerate(wanted, 1):
+        try:
+            return socket.create_server((config.host, port), family=family)
+        except OSError as error:
+            if place < len(wanted):
+                continue
+            raise Refused(
+                "bad_setting",
+                f"The server cannot listen on {config.host}:{port}: {os.strerror(error.errno or 0)}.",
+                "Choose another address with --listen HOST:PORT; port 0 is any free one.",
+            ) from error
+    raise AssertionError("there is always a port to try")
+
+
+async def _introduce(config: Config, store: Store, listening: socket.socket) -> Serving:
+    """Address and owner token. A restart keeps the token, so that everybody who has it goes on."""
+    host, port = listening.getsockname()[:2]
+    shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    try:
+        token = msgspec.json.decode((config.data / "client.json").read_bytes(), type=_Client).token
+    except (FileNotFoundError, msgspec.DecodeError):
+        token = ""
+    known = await actor_of(store, token) if token else None
+    if known is None or known.role != "owner":
+        token = await issue(store, Actor(role="owner", name="owner", created_at=store.now()))
+    return Serving(url=f"http://{shown}:{port}", token=token, data=config.data, pid=os.getpid())
+
+
+def _private_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise Refused("bad_setting", f"The folder {folder} cannot be made: {error.strerror}.") from error
+
+
+def _write_private(path: Path, content: Struct) -> None:
+    """Whole or not at all, and never readable by others, not even for a moment."""
+    fd, staged = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with open(fd, "wb") as file:
+        file.write(msgspec.json.encode(content) + b"\n")
+        file.flush()
+        os.fsync(fd)
+    Path(staged).replace(path)
+
+
+def _raise_file_limit() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_WANTED if hard == resource.RLIM_INFINITY else min(FILES_WANTED, hard)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _log_to_stderr() -> None:
+    """One JSON object a line; stdout belongs to whoever started the server."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s %(message)s")

@@ -1,0 +1,109 @@
+"""What may be set for a project or a session: names, forms, bounds, and which layer wins."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from msgspec import Struct
+
+from bide.core import ids
+from bide.core.limits import LIMITS, RECOVERY_S, Limit, effective
+from bide.core.refusals import Refused
+
+Value = float | str
+OnLoss = Literal["continue", "ask", "fail"]
+ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
+WORDS: dict[str, str] = {"runtime": "claude_code", "pool": "default", "model": "", "on_loss": "ask"}
+NAMES = (*WORDS, *LIMITS)
+
+
+class Effective(Struct, frozen=True, kw_only=True):
+    """The settings that hold, and where each limit's value comes from."""
+
+    limits: dict[str, Limit]
+    runtime: str
+    pool: str
+    model: str
+    on_loss: OnLoss
+
+    def values(self) -> dict[str, float]:
+        """The limits as plain numbers."""
+        return {name: limit.value for name, limit in self.limits.items()}
+
+    def plain(self) -> dict[str, Value]:
+        """Every setting by its name."""
+        words: dict[str, Value] = {name: getattr(self, name) for name in WORDS}
+        return words | self.values()
+
+
+def nearest(name: str, known: tuple[str, ...]) -> str:
+    """A hint that names the closest of the known names, or all of them."""
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    return f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
+
+
+def checked(given: Mapping[str, object]) -> dict[str, Value]:
+    """The settings in their right types, or `Refused('bad_setting')` naming the first that is wrong."""
+    found: dict[str, Value] = {}
+    for name, value in given.items():
+        if name in LIMITS:
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise Refused("bad_setting", f"{name} is a number of {LIMITS[name].unit}, not {_shown(value)}.")
+            found[name] = _number(name, value)
+        elif name in WORDS:
+            if not isinstance(value, str):
+                raise Refused("bad_setting", f"{name} is a word, not {_shown(value)}.")
+            found[name] = _word(name, value)
+        else:
+            raise Refused("bad_setting", f"There is no setting called {name[:80]!r}.", nearest(name, NAMES))
+    effective(("project", _numbers(found)))
+    return found
+
+
+def layered(
+    lease_s: float,
+    server: Mapping[str, Value],
+    project: Mapping[str, Value] | None = None,
+    session: Mapping[str, Value] | None = None,
+) -> Effective:
+    """The settings that hold: built in, then the server's, the project's, the session's own."""
+    project, session = project or {}, session or {}
+    # With leases of seconds a minute of waiting for a lost runner would be out of all proportion.
+    own = {"recovery_window_s": lease_s / 2} if lease_s / 2 < RECOVERY_S else {}
+    limits = effective(
+        ("server", own | _numbers(server)), ("project", _numbers(project)), ("session", _numbers(session))
+    )
+    words = WORDS | _words(server) | _words(project) | _words(session)
+    on_loss = next(word for word in ON_LOSS if word == words["on_loss"])
+    return Effective(limits=limits, runtime=words["runtime"], pool=words["pool"], model=words["model"], on_loss=on_loss)
+
+
+def _number(name: str, value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise Refused("bad_setting", f"{name} is too large a number.") from None
+
+
+def _word(name: str, value: str) -> str:
+    if name == "on_loss" and value not in ON_LOSS:
+        raise Refused("bad_setting", f"on_loss can be {', '.join(ON_LOSS)}, not {_shown(value)}.")
+    if name == "model":
+        if len(value) > 200 or not value.isprintable():
+            raise Refused("bad_setting", "The name of a model has at most 200 printable characters.")
+        return value
+    return ids.name(value, name) if name != "on_loss" else value
+
+
+def _numbers(values: Mapping[str, Value]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if isinstance(value, int | float)}
+
+
+def _words(values: Mapping[str, Value]) -> dict[str, str]:
+    return {name: value for name, value in values.items() if isinstance(value, str)}
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:80]

@@ -1,0 +1,193 @@
+"""The API's shapes: names as in INTERFACES, times RFC 3339 in UTC, durations in `_s` fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from bide.core import facts as f
+from bide.core.limits import Limit
+from bide.core.placement import RunnerState
+from bide.core.runtime import Runtime
+from bide.core.words import Shown
+from bide.server.settings import Value
+
+T = TypeVar("T")
+
+
+class Items(Struct, Generic[T], frozen=True, kw_only=True):
+    """A list as every route answers it; `next` is the cursor of the rest, null at the end."""
+
+    items: Sequence[T]
+    next: str | None = None
+
+
+class Turn(Struct, frozen=True, kw_only=True):
+    """`state` is `working` or `waiting`."""
+
+    n: int
+    state: str
+    waiting_for: str | None
+
+
+class Environment(Struct, frozen=True, kw_only=True):
+    """Workspace, home and toolchain on some runner."""
+
+    id: str
+    state: str
+    reset_count: int
+    resume_source: str | None
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What the session has spent so far."""
+
+    usd: float
+    tokens: int
+
+
+class Checkpoint(Struct, frozen=True, kw_only=True):
+    """One atomic, verified save."""
+
+    id: str
+    n: int
+    epoch: int
+    turn: int
+    input_cursor: str | None
+    event_seq: int
+    files: int
+    bytes: int
+    new_bytes: int
+    seconds: float
+    consistency: str
+    verified_at: datetime | None
+    saved_at: datetime | None
+    kept: Sequence[str]
+    not_kept: Sequence[str]
+    root: str
+    workspace: f.Workspace
+    runtime_version: str
+
+
+class Session(Struct, frozen=True, kw_only=True):
+    """A session. `runner` is its runner's id while it is leased; `reason` says why it is as it is."""
+
+    id: str
+    project: str
+    ticket: str | None
+    title: str
+    runtime: str
+    runtime_session_id: str
+    model: str
+    lifecycle: str
+    outcome: str | None
+    summary: str
+    turn: Turn
+    environment: Environment
+    shown: Shown
+    since: datetime
+    must_act: str
+    next_step: str
+    reason: str
+    pool: str
+    runner: str | None
+    runner_name: str | None
+    epoch: int
+    last_seq: int
+    checkpoint: Checkpoint | None
+    workspace: f.Workspace
+    limits: dict[str, float]
+    on_loss: str
+    cost: Cost
+    expires_at: datetime | None
+    created_at: datetime
+
+
+class Receipt(Struct, frozen=True, kw_only=True):
+    """An input and what became of it."""
+
+    id: str
+    session_id: str
+    type: str
+    author: str
+    text: str
+    seq: int
+    status: f.ReceiptStatus
+    how: str | None
+    turn: int | None
+    code: str | None
+    accepted_at: datetime
+    delivered_at: datetime | None
+    consumed_at: datetime | None
+
+
+class Answer(Struct, frozen=True, kw_only=True):
+    """The one answer that won."""
+
+    text: str
+    choices: Sequence[str]
+    by: str
+    at: datetime | None
+    via: str
+    sources: Sequence[str]
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """What a session asks a human."""
+
+    id: str
+    session_id: str
+    question: str
+    context: str
+    options: Sequence[str]
+    blocking: bool
+    impact: f.Impact
+    kind: f.QuestionKind
+    status: f.QuestionStatus
+    answer: Answer | None
+    asked_at: datetime | None
+    reason: str
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """One numbered fact of a session. `data` depends on the type."""
+
+    id: str
+    session_id: str
+    seq: int
+    epoch: int
+    time: datetime
+    type: str
+    turn: int
+    actor: str
+    data: dict[str, Any]
+
+
+class Runner(Struct, frozen=True, kw_only=True):
+    """A runner as the server knows it."""
+
+    id: str
+    name: str
+    pool: str
+    state: RunnerState
+    slots: int
+    slots_free: int
+    root: str
+    isolation: str
+    protocol: int
+    runtimes: Sequence[Runtime]
+    warm: Sequence[str]
+    last_seen_at: datetime | None
+
+
+class Project(Struct, frozen=True, kw_only=True):
+    """A project. `settings` are all that hold for it, `limits` say where each bound comes from."""
+
+    name: str
+    repository: str
+    settings: dict[str, Value]
+    limits: Sequence[Limit]
+    created_at: datetime

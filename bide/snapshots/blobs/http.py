@@ -1,0 +1,153 @@
+"""A blob store behind bide's server: `PUT` `GET` `HEAD` `DELETE /v1/blobs/{key}` with a bearer token."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import httpx2
+import msgspec
+from msgspec import Struct
+
+from bide.core import limits
+from bide.core.refusals import CODES, Refused, Unavailable
+from bide.snapshots.blobs.base import Missing, check_key
+
+_BUSY = (408, 425, 429)  # the server says: later
+_EXISTS = (409, 412)
+
+
+class _Created(Struct):
+    created: bool = True
+
+
+class _Keys(Struct):
+    items: list[str]
+    next: str | None = None
+
+
+class _Problem(Struct):
+    code: str = ""
+    detail: str = ""
+    hint: str = ""
+
+
+class HttpBlobs:
+    """Objects kept by a bide server at `base_url`. Safe to share between threads; close it, or use it in `with`.
+
+    A refusal of the server (no token, fenced, too large) is raised as `Refused` with the server's own words;
+    an outage, a cut connection or a 5xx as `Unavailable`. Redirects are not followed: they would carry the token away.
+    """
+
+    def __init__(self, base_url: str, token: str, timeout_s: float = limits.HTTP_S) -> None:
+        self._client = httpx2.Client(
+            base_url=base_url.rstrip("/"),
+            headers={"authorization": f"Bearer {token}"},
+            timeout=httpx2.Timeout(timeout_s),
+            follow_redirects=False,
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._client.close()
+
+    def put(self, key: str, content: bytes) -> bool:
+        headers = {"content-type": "application/octet-stream", "if-none-match": "*"}
+        answer = self._ask("PUT", _path(key), content=content, headers=headers)
+        if answer.status_code in _EXISTS:
+            problem = _problem(answer)
+            if problem.code in ("fenced", "lease_over"):
+                raise _refusal(answer, problem)
+            return False
+        _expect(answer)
+        try:
+            return msgspec.json.decode(answer.content, type=_Created).created
+        except msgspec.DecodeError:
+            return True  # 201 or 204 without a body says the same
+
+    def get(self, key: str) -> bytes:
+        answer = self._ask("GET", _path(key))
+        if answer.status_code == 404 and _problem(answer).code in ("", "no_blob"):
+            raise Missing(key)
+        _expect(answer)  # another 404, such as no_route, is a wrong address and must not look like a loss
+        return answer.content
+
+    def has(self, key: str) -> bool:
+        answer = self._ask("HEAD", _path(key))
+        if answer.status_code == 404:
+            return False
+        _expect(answer)
+        return True
+
+    def list(self, prefix: str) -> Iterator[str]:
+        """Pages of `GET /v1/blobs?prefix=&after=`, shaped like every list of the API."""
+        after: str | None = None
+        while True:
+            query = {"prefix": prefix} | ({"after": after} if after else {})
+            answer = self._ask("GET", "/v1/blobs", params=query)
+            _expect(answer)
+            try:
+                page = msgspec.json.decode(answer.content, type=_Keys)
+            except msgspec.DecodeError as error:
+                raise Unavailable("the blob server", f"its list cannot be read: {error}") from error
+            yield from page.items
+            if not page.next or page.next == after:
+                return
+            after = page.next
+
+    def delete(self, key: str) -> None:
+        answer = self._ask("DELETE", _path(key))
+        if answer.status_code != 404:
+            _expect(answer)
+
+    def _ask(
+        self,
+        method: str,
+        path: str,
+        content: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        params: dict[str, str] | None = None,
+    ) -> httpx2.Response:
+        try:
+            answer = self._client.request(method, path, content=content, headers=headers, params=params)
+        except httpx2.TransportError as error:
+            raise Unavailable("the blob server", str(error) or type(error).__name__) from error
+        if answer.status_code >= 500 or answer.status_code in _BUSY:
+            raise Unavailable("the blob server", f"it answered {answer.status_code}", _retry_after(answer))
+        return answer
+
+
+def _path(key: str) -> str:
+    return f"/v1/blobs/{check_key(key)}"
+
+
+def _expect(answer: httpx2.Response) -> None:
+    if not answer.is_success:
+        raise _refusal(answer, _problem(answer))
+
+
+def _problem(answer: httpx2.Response) -> _Problem:
+    try:
+        return msgspec.json.decode(answer.content, type=_Problem)
+    except msgspec.DecodeError:
+        return _Problem()
+
+
+def _refusal(answer: httpx2.Response, problem: _Problem) -> Refused:
+    usual = {401: "unauthenticated", 403: "forbidden", 413: "too_large", 422: "malformed"}
+    code = problem.code if problem.code in CODES else usual.get(answer.status_code, "failed")
+    sentence = problem.detail or f"The blob server answered {answer.status_code}."
+    return Refused(code, sentence, problem.hint)
+
+
+def _retry_after(answer: httpx2.Response) -> float:
+    text = answer.headers.get("retry-after", "")
+    return min(float(text), limits.UPLOAD_TRIES_S[-1]) if text.isdigit() else 1.0

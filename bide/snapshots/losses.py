@@ -1,0 +1,100 @@
+"""What can be wrong with a checkpoint or its folders, itemised so that people can be told what exactly is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from bide.core import limits
+
+
+class Lost(Struct, frozen=True, kw_only=True):
+    """One thing that cannot be brought back: `what` is `tree/path`, or names a part when no path can be known."""
+
+    what: str
+    bytes: int
+    reason: str
+
+
+class NotKept(Struct, frozen=True, kw_only=True):
+    """An entry a checkpoint leaves out: `path` is `tree/path`, bytes that are no UTF-8 shown escaped."""
+
+    path: str
+    reason: str
+
+
+class Damaged(Exception):
+    """Objects a checkpoint needs are missing or corrupt; `items` says which paths that costs."""
+
+    def __init__(self, items: Iterable[Lost]) -> None:
+        self.items = tuple(items)
+        named = "; ".join(f"{item.what}: {item.reason}" for item in self.items[:3])
+        super().__init__(f"{len(self.items)} damaged: {named}")
+
+
+class Hostile(Exception):
+    """A checkpoint asks for something no capture writes, such as a name that leads out of its folder."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: {reason}")
+
+
+class RootTaken(Exception):
+    """Another capture already has this root's name: whoever wrote this one no longer holds the lease."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        super().__init__(f"the checkpoint {root} exists already")
+
+
+class Stopped(Exception):
+    """The caller's `stop` said so; no root was written."""
+
+
+class BadFolder(Exception):
+    """A folder given by the caller cannot be captured or restored to; nothing in it was changed."""
+
+    def __init__(self, path: str, reason: str) -> None:
+        self.path, self.reason = path, reason
+        super().__init__(f"{path}: {reason}")
+
+
+class Notes:
+    """Collects what a person must be told, bounded: past `NOTES_MAX` entries are counted, not named."""
+
+    def __init__(self) -> None:
+        self._not_kept: list[NotKept] = []
+        self._warnings: list[str] = []
+        self._not_kept_more = self._warnings_more = 0
+
+    def leave(self, tree: str, path: bytes, reason: str) -> None:
+        """An entry that is not kept."""
+        if len(self._not_kept) < limits.NOTES_MAX:
+            self._not_kept.append(NotKept(path=shown(tree, path), reason=reason))
+        else:
+            self._not_kept_more += 1
+
+    def warn(self, sentence: str) -> None:
+        """Something kept, but not as hoped."""
+        if len(self._warnings) < limits.NOTES_MAX:
+            self._warnings.append(sentence)
+        else:
+            self._warnings_more += 1
+
+    @property
+    def not_kept(self) -> tuple[NotKept, ...]:
+        more = self._not_kept_more
+        return (*self._not_kept, *([NotKept(path=f"{more} more", reason="not named one by one")] if more else ()))
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        more = self._warnings_more
+        return (*self._warnings, *([f"{more} more, not named one by one"] if more else ()))
+
+
+def shown(tree: str, path: bytes) -> str:
+    """A path within a tree as text that any encoder takes."""
+    text = path.decode("utf-8", "backslashreplace")
+    return f"{tree}/{text}" if text else tree

@@ -1,0 +1,1 @@
+select body from checkpoint where session = ? order by place;

@@ -1,0 +1,1 @@
+delete from document where kind = ? and key = ?;

@@ -1,0 +1,2 @@
+select id, session, seq, epoch, time, turn, actor, n, version, body from event
+where session = ? and seq > ? order by seq limit ?;

@@ -1,0 +1,1 @@
+select body from question where status = ? order by asked_at, id;

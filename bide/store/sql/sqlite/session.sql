@@ -1,0 +1,1 @@
+select version, lease_until, last_seq, body from session where id = ?;

@@ -1,0 +1,89 @@
+"""Whatever was stored can be read again: every fact, every state, and what an older release wrote."""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bide.core import codec
+from bide.core import facts as f
+from tests.core.playbook import parked, waiting
+
+KINDS = get_args(f.Fact)
+
+
+def anything(kind: type[Any]) -> st.SearchStrategy[Any]:
+    """Facts of one type with any contents that JSON can carry."""
+    text = st.text(st.characters(codec="utf-8"), max_size=40)
+    values: dict[Any, st.SearchStrategy[Any]] = {
+        "str": text, "int": st.integers(-(2**53), 2**53), "float": st.floats(allow_nan=False, allow_infinity=False),
+        "bool": st.booleans(),
+    }  # fmt: skip
+
+    def of(type_: Any) -> st.SearchStrategy[Any]:
+        match type_:
+            case msgspec.inspect.StrType():
+                return values["str"]
+            case msgspec.inspect.IntType():
+                return values["int"]
+            case msgspec.inspect.FloatType():
+                return values["float"]
+            case msgspec.inspect.BoolType():
+                return values["bool"]
+            case msgspec.inspect.NoneType():
+                return st.none()
+            case msgspec.inspect.LiteralType(values=literals):
+                return st.sampled_from(literals)
+            case msgspec.inspect.VarTupleType(item_type=item):
+                return st.lists(of(item), max_size=3).map(tuple)
+            case msgspec.inspect.DictType(value_type=value):
+                return st.dictionaries(text, of(value), max_size=3)
+            case msgspec.inspect.UnionType(types=types):
+                return st.one_of(*map(of, types))
+            case msgspec.inspect.StructType(cls=cls, fields=fields):
+                return st.builds(cls, **{x.name: of(x.type) for x in fields})
+        raise AssertionError(type_)
+
+    return of(msgspec.inspect.type_info(kind))
+
+
+@given(st.one_of(*map(anything, KINDS)))
+def test_a_fact_is_read_as_it_was_written(fact: f.Fact) -> None:
+    assert codec.decode_fact(codec.encode_fact(fact)) == fact
+    body = codec.body_of(fact)
+    assert "type" not in body
+    assert msgspec.json.decode(msgspec.json.encode(body)) == body
+
+
+def test_a_state_is_read_as_it_was_written() -> None:
+    for story in (waiting(), parked()):
+        assert codec.decode_session(codec.encode_session(story.s)) == story.s
+
+
+def test_a_state_of_another_release_is_rebuilt_from_its_facts_instead_of_misread() -> None:
+    stored = msgspec.json.decode(codec.encode_session(waiting().s))
+    stored["version"] += 1
+    stored["lifecycle"] = "a word of the future"
+    assert codec.decode_session(msgspec.json.encode(stored)) is None
+
+
+def test_a_fact_of_an_old_release_is_still_a_fact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(codec, "FACTS_VERSION", 3)
+    monkeypatch.setitem(codec.UPCAST, (1, "note"), lambda plain: {"type": "note", "words": plain["message"]})
+    monkeypatch.setitem(codec.UPCAST, (2, "note"), lambda plain: {"type": "note", "text": plain["words"]})
+    assert codec.decode_fact(b'{"type":"note","message":"hello"}', version=1) == f.Note(text="hello")
+    assert codec.decode_fact(b'{"type":"note","words":"hello"}', version=2) == f.Note(text="hello")
+    assert codec.decode_fact(b'{"type":"note","text":"hello"}', version=3) == f.Note(text="hello")
+    assert codec.decode_fact(b'{"type":"error","code":"x","sentence":"y"}', version=1) == f.Error(code="x", sentence="y")
+
+
+def test_a_field_that_came_later_has_its_default_in_older_facts() -> None:
+    assert codec.decode_fact(b'{"type":"session.parked"}') == f.Parked()
+
+
+def test_a_field_of_a_later_release_does_no_harm() -> None:
+    assert codec.decode_fact(b'{"type":"note","text":"hi","mood":"good"}') == f.Note(text="hi")

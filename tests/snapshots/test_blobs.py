@@ -1,0 +1,123 @@
+"""The local blob store and the layers over stores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bide.core import limits
+from bide.core.refusals import Unavailable
+from bide.snapshots.blobs.base import BlobStore
+from bide.snapshots.blobs.layers import ReadBack, Retrying
+from bide.snapshots.blobs.local import LocalBlobs
+from tests.snapshots.blob_suite import BlobSuite
+
+
+class TestLocal(BlobSuite):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> BlobStore:
+        return LocalBlobs(tmp_path / "blobs")
+
+    def test_a_put_leaves_nothing_but_the_object(self, tmp_path: Path) -> None:
+        blobs = LocalBlobs(tmp_path / "blobs")
+        blobs.put("packs/s/a", b"x")
+        blobs.put("packs/s/a", b"y")
+        files = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
+        assert files == [tmp_path / "blobs/packs/s/a"]
+
+    def test_a_folder_that_cannot_be_used_is_an_outage_not_a_lost_object(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("")
+        with pytest.raises(Unavailable):
+            LocalBlobs(tmp_path / "file" / "blobs")
+        blobs = LocalBlobs(tmp_path / "blobs")
+        (tmp_path / "blobs" / "packs").write_text("in the way")
+        with pytest.raises(Unavailable):
+            blobs.put("packs/s/a", b"x")
+
+
+class TestRetrying(BlobSuite):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> BlobStore:
+        return Retrying(LocalBlobs(tmp_path / "blobs"))
+
+
+class TestReadBack(BlobSuite):
+    @pytest.fixture
+    def blobs(self, tmp_path: Path) -> BlobStore:
+        return ReadBack(LocalBlobs(tmp_path / "blobs"))
+
+
+class Shaky:
+    """Every other call does its work and then loses the answer."""
+
+    def __init__(self, inner: BlobStore) -> None:
+        self.inner, self.calls = inner, 0
+
+    def _lose(self) -> None:
+        self.calls += 1
+        if self.calls % 2:
+            raise Unavailable("the blob store", "the answer was lost")
+
+    def put(self, key: str, content: bytes) -> bool:
+        done = self.inner.put(key, content)
+        self._lose()
+        return done
+
+    def get(self, key: str) -> bytes:
+        content = self.inner.get(key)
+        self._lose()
+        return content
+
+    def has(self, key: str) -> bool:
+        found = self.inner.has(key)
+        self._lose()
+        return found
+
+    def list(self, prefix: str) -> Iterator[str]:
+        self._lose()
+        return self.inner.list(prefix)
+
+    def delete(self, key: str) -> None:
+        self.inner.delete(key)
+        self._lose()
+
+
+class Away:
+    """A store that is never there."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def put(self, key: str, content: bytes) -> bool:
+        self.calls += 1
+        raise Unavailable("the blob store", "it is away", retry_after_s=3600)
+
+
+def test_a_store_that_stays_away_is_reported_after_the_stated_waits() -> None:
+    away, waits = Away(), list[float]()
+    with pytest.raises(Unavailable):
+        Retrying(away, pause=waits.append).put("packs/s/a", b"")  # type: ignore[arg-type]
+    assert away.calls == len(limits.UPLOAD_TRIES_S) + 1
+    assert len(waits) == len(limits.UPLOAD_TRIES_S)
+    assert all(wait <= limits.UPLOAD_TRIES_S[-1] for wait in waits), "a server may not send us to sleep for an hour"
+
+
+def test_a_lost_answer_does_not_make_our_own_object_somebody_elses(tmp_path: Path) -> None:
+    blobs = Retrying(Shaky(LocalBlobs(tmp_path)), (0.0, 0.0), pause=lambda _: None)
+    assert blobs.put("roots/s/1-1", b"ours") is True
+    assert blobs.put("roots/s/1-1", b"theirs") is False
+
+
+class Rotten(LocalBlobs):
+    """A store that gives back other bytes than it took."""
+
+    def get(self, key: str) -> bytes:
+        return super().get(key)[:-1] + b"!"
+
+
+def test_a_store_that_spoils_what_it_is_given_is_noticed_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="other bytes"):
+        ReadBack(Rotten(tmp_path)).put("packs/s/a", b"content")
+    assert not LocalBlobs(tmp_path).has("packs/s/a")

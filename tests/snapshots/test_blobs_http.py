@@ -1,0 +1,202 @@
+"""The blob store behind a server, against a real one on loopback."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from bide.core.refusals import Refused, Unavailable
+from bide.snapshots.blobs.base import BlobStore, Missing
+from bide.snapshots.blobs.http import HttpBlobs
+from bide.snapshots.blobs.local import LocalBlobs
+from tests.snapshots.blob_suite import BlobSuite
+
+TOKEN = "a-token-of-a-runner"
+
+
+class Server(ThreadingHTTPServer):
+    """Keeps blobs in a local folder; `answer` overrides what it says, `cut` breaks the connection in mid-answer."""
+
+    daemon_threads = True
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.kept = LocalBlobs(folder)
+        self.answer: tuple[int, dict[str, object], dict[str, str]] | None = None
+        self.cut = False
+        self.says_created = True
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def do_PUT(self) -> None:
+        content = self.rfile.read(int(self.headers["content-length"]))
+        if self._refused():
+            return
+        created = self.server.kept.put(self._key(), content)
+        if self.server.says_created:
+            self._say(200, json.dumps({"created": created}).encode())
+        else:
+            self._say(201 if created else 412, b"")
+
+    def do_GET(self) -> None:
+        if self._refused():
+            return
+        url = urlsplit(self.path)
+        if url.path == "/v1/blobs":
+            query = parse_qs(url.query)
+            after = query.get("after", [""])[0]
+            keys = [key for key in self.server.kept.list(query.get("prefix", [""])[0]) if key > after]
+            self._say(200, json.dumps({"items": keys[:1], "next": keys[0] if len(keys) > 1 else None}).encode())
+            return
+        try:
+            self._say(200, self.server.kept.get(self._key()))
+        except Missing:
+            self._say(404, b"{}")
+
+    def do_HEAD(self) -> None:
+        if not self._refused():
+            self._say(200 if self.server.kept.has(self._key()) else 404, b"")
+
+    def do_DELETE(self) -> None:
+        if not self._refused():
+            found = self.server.kept.has(self._key())
+            self.server.kept.delete(self._key())
+            self._say(204 if found else 404, b"")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def _key(self) -> str:
+        return self.path.removeprefix("/v1/blobs/")
+
+    def _refused(self) -> bool:
+        if self.headers["authorization"] != f"Bearer {TOKEN}":
+            self._say(401, json.dumps({"code": "unauthenticated", "detail": "Who are you?"}).encode())
+            return True
+        if self.server.cut:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nhalf of")
+            self.close_connection = True
+            return True
+        if self.server.answer:
+            status, body, headers = self.server.answer
+            self._say(status, json.dumps(body).encode(), headers)
+            return True
+        return False
+
+    def _say(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in (headers or {}).items():
+            self.send_header(name, value)
+        if status != 204:
+            self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    with Server(tmp_path / "blobs") as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.02,))
+        thread.start()
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+@pytest.fixture
+def blobs(server: Server) -> Iterator[HttpBlobs]:
+    with HttpBlobs(server.url, TOKEN, timeout_s=5) as store:
+        yield store
+
+
+class TestHttp(BlobSuite):
+    @pytest.fixture(autouse=True, params=[True, False], ids=["created-field", "status-412"])
+    def _how_it_says_taken(self, server: Server, request: pytest.FixtureRequest) -> None:
+        server.says_created = request.param
+
+    @pytest.fixture
+    def blobs(self, server: Server) -> Iterator[BlobStore]:
+        with HttpBlobs(server.url, TOKEN, timeout_s=5) as store:
+            yield store
+
+
+def test_a_wrong_token_is_a_refusal_and_not_a_missing_object(server: Server) -> None:
+    server.kept.put("packs/s/a", b"x")
+    with HttpBlobs(server.url, "wrong") as store, pytest.raises(Refused, match="Who are you") as error:
+        store.get("packs/s/a")
+    assert error.value.code == "unauthenticated"
+
+
+@pytest.mark.parametrize("status", [500, 502, 503, 504, 429])
+def test_a_server_in_trouble_is_an_outage_and_never_a_missing_object(
+    server: Server, blobs: HttpBlobs, status: int
+) -> None:
+    server.answer = (status, {}, {"retry-after": "7"})
+    for action in (lambda: blobs.get("a"), lambda: blobs.has("a"), lambda: blobs.put("a", b"x")):
+        with pytest.raises(Unavailable) as error:
+            action()
+        assert error.value.retry_after_s == 7
+
+
+def test_a_fenced_runner_hears_that_it_is_fenced(server: Server, blobs: HttpBlobs) -> None:
+    server.answer = (409, {"code": "fenced", "detail": "Another lease was granted since."}, {})
+    with pytest.raises(Refused) as error:
+        blobs.put("roots/s/1-1", b"x")
+    assert error.value.code == "fenced"
+
+
+def test_a_plain_conflict_means_the_object_is_there(server: Server, blobs: HttpBlobs) -> None:
+    server.answer = (409, {}, {})
+    assert blobs.put("roots/s/1-1", b"x") is False
+
+
+def test_a_wrong_address_is_a_refusal_and_not_a_missing_object(server: Server, blobs: HttpBlobs) -> None:
+    server.answer = (404, {"code": "no_route", "detail": "There is nothing here."}, {})
+    with pytest.raises(Refused, match="nothing here"):
+        blobs.get("packs/s/a")
+    server.answer = (404, {"code": "no_blob", "detail": "There is no such object."}, {})
+    with pytest.raises(Missing):
+        blobs.get("packs/s/a")
+
+
+def test_half_an_answer_is_an_outage_and_never_half_an_object(server: Server, blobs: HttpBlobs) -> None:
+    server.cut = True
+    with pytest.raises(Unavailable):
+        blobs.get("packs/s/a")
+
+
+def test_a_redirect_does_not_carry_the_token_away(server: Server, blobs: HttpBlobs) -> None:
+    server.answer = (302, {}, {"location": "http://127.0.0.1:1/elsewhere"})
+    with pytest.raises(Refused):
+        blobs.get("packs/s/a")
+
+
+def test_nobody_listening_is_an_outage() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        with HttpBlobs(f"http://127.0.0.1:{taken.getsockname()[1]}", TOKEN) as store, pytest.raises(Unavailable):
+            store.has("a")
+
+
+def test_a_server_that_never_answers_is_given_up_in_bounded_time() -> None:
+    with socket.socket() as mute:
+        mute.bind(("127.0.0.1", 0))
+        mute.listen()
+        url = f"http://127.0.0.1:{mute.getsockname()[1]}"
+        with HttpBlobs(url, TOKEN, timeout_s=0.2) as store, pytest.raises(Unavailable):
+            store.get("a")

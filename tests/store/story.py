@@ -1,0 +1,116 @@
+"""What the store tests tell: a clock that is moved by hand, sessions, and plausible runner facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bide.core import commands as c
+from bide.core import facts as f
+from bide.core import ids
+from bide.core.handle import Done, handle
+from bide.core.limits import LIMITS
+from bide.core.placement import Runner
+from bide.core.session import Session
+from bide.store.base import Engine, Job, Page, perform_one
+
+START = 1_800_000_000.0
+LEASE_S = 120.0
+
+
+class Clock:
+    """Stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.time = START
+
+    def __call__(self) -> float:
+        return self.time
+
+
+def uid(*parts: object) -> str:
+    return ids.mint(START, "test", *parts)
+
+
+def create(n: int = 0, *, project: str = "p", ticket: str = "", prompt: str = "Fix it. ünïcode\0 🙂") -> c.Create:
+    return c.Create(
+        project=project, runtime="scripted", title="t", ticket=ticket, pool="default", repository="repo", branch="",
+        model="", author="ada", prompt=prompt, input_id=uid("prompt", n),
+        limits={name: limit.value for name, limit in LIMITS.items()},
+    )  # fmt: skip
+
+
+def grant(runner: str = "r1") -> c.Grant:
+    return c.Grant(runner=runner, runner_name=runner, boot=f"boot-{runner}", lease_s=LEASE_S)
+
+
+def say(n: object, text: str = "hello") -> c.Say:
+    return c.Say(id=uid("say", n), author="ada", text=text)
+
+
+def question(n: object, session: str, *, blocking: bool = True) -> f.Question:
+    return f.Question(
+        id=uid("question", n), session_id=session, question="Which?", options=("a", "b"), blocking=blocking
+    )
+
+
+def report(s: Session, *facts: f.RunnerFact, first: int | None = None, epoch: int | None = None) -> c.Report:
+    return c.Report(
+        runner=s.last_runner,
+        epoch=s.epoch if epoch is None else epoch,
+        first=s.n if first is None else first,
+        facts=facts,
+    )
+
+
+def words(count: int, size: int = 200) -> tuple[f.RunnerFact, ...]:
+    return tuple(f.AssistantMessage(text=f"{n} " + "x" * size) for n in range(count))
+
+
+def job(session: str, command: c.Command) -> Job:
+    return lambda: handle(session, command)
+
+
+def do(engine: Engine, session: str, command: c.Command) -> Done:
+    return perform_one(engine, job(session, command))
+
+
+def begin(engine: Engine, n: int = 0) -> Session:
+    """A session on runner r1 whose turn is open."""
+    s = do(engine, uid("session", n), create(n)).session
+    s = do(engine, s.id, grant()).session
+    restored = f.EnvironmentRestored(source="fresh")
+    started = f.RuntimeStarted(runtime="scripted", version="1")
+    return do(engine, s.id, report(s, restored, started, f.TurnStarted(input_ids=(uid("prompt", n),)))).session
+
+
+def saved(s: Session, n: int) -> f.CheckpointSaved:
+    return f.CheckpointSaved(
+        checkpoint=f.Checkpoint(
+            id=uid("checkpoint", s.id, n), n=n, epoch=s.epoch, root=f"root-{n}", turn=s.turn.n, at_n=s.n
+        )
+    )
+
+
+def whole(engine: Engine, sessions: Sequence[str], runners: Sequence[str], now: float) -> dict[str, object]:
+    """Everything a store can be asked, to be compared with another's."""
+    page = Page(limit=100)
+    return {
+        **{f"session {s}": engine.session(s) for s in sessions},
+        **{f"events {s}": engine.events(s, 0, 10_000) for s in sessions},
+        **{f"inputs {s}": engine.inputs(s) for s in sessions},
+        **{f"checkpoints {s}": engine.checkpoints(s) for s in sessions},
+        **{f"questions {s}": engine.questions(s) for s in sessions},
+        **{f"leased to {r}": engine.leased_to(r) for r in runners},
+        "open questions": engine.questions(status="open"),
+        "questions": engine.questions(),
+        "sessions": engine.sessions(page),
+        "due": engine.due(now, 100),
+        "due later": engine.due(now + 3600, 2),
+        "queued": engine.queued(),
+        "runners": engine.runners(),
+        "kinds": [engine.keys(kind) for kind in ("project", "token")],
+    }
+
+
+def runner(name: str, slots_free: int = 0) -> Runner:
+    return Runner(id=uid("runner", name), name=name, pool="default", slots=4, slots_free=slots_free)

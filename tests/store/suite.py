@@ -1,0 +1,291 @@
+"""What every store must do; a test class inherits this and gives an `engine` and the `clock` it was made with."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from bide.core import commands as c
+from bide.core import facts as f
+from bide.core.handle import Append, Done, Lock, Locked, Work
+from bide.core.refusals import Refused
+from bide.core.session import Lifecycle
+from bide.store.base import Engine, Page
+from bide.store.rows import session_of
+from tests.store.story import (
+    LEASE_S,
+    START,
+    Clock,
+    begin,
+    create,
+    do,
+    grant,
+    job,
+    question,
+    report,
+    runner,
+    saved,
+    say,
+    uid,
+    whole,
+    words,
+)  # fmt: skip
+
+
+class StoreSuite:
+    """Inherit, and give the fixtures `clock` and `engine`: an empty store."""
+
+    # -- the log ------------------------------------------------------------------------------------------------------
+
+    def test_what_happened_is_read_back_in_order_and_without_a_hole(self, engine: Engine) -> None:
+        s = begin(engine)
+        for _ in range(3):
+            s = do(engine, s.id, report(s, *words(20))).session
+        events = engine.events(s.id, 0, 1000)
+        assert [e.seq for e in events] == list(range(1, s.last_seq + 1))
+        assert session_of(events, s.lease.until if s.lease else None) == engine.session(s.id) == s
+
+    def test_a_reader_goes_on_after_the_last_event_it_saw(self, engine: Engine) -> None:
+        s = begin(engine)
+        s = do(engine, s.id, report(s, *words(30))).session
+        seen: list[int] = []
+        while page := engine.events(s.id, seen[-1] if seen else 0, 7):
+            assert len(page) <= 7
+            seen += [e.seq for e in page]
+        assert seen == list(range(1, s.last_seq + 1))
+        assert engine.events(s.id, s.last_seq, 7) == []
+        assert engine.events(uid("nobody"), 0, 7) == []
+
+    def test_every_kind_of_text_comes_back_as_it_went_in(self, engine: Engine) -> None:
+        text = "\0\x07 ünï 🙂 \u2028 \"quoted\" 'single' ; drop table event; --\r\n" + "x" * 100_000
+        s = do(engine, uid("session"), create(prompt=text)).session
+        (message,) = [e.fact for e in engine.events(s.id, 0, 10) if isinstance(e.fact, f.UserMessage)]
+        assert message.text == text
+        (row,) = engine.inputs(s.id)
+        assert row.text == text
+
+    # -- refusals and groups ------------------------------------------------------------------------------------------
+
+    def test_a_refused_command_leaves_nothing_behind(self, engine: Engine, clock: Clock) -> None:
+        s = begin(engine)
+        before = whole(engine, [s.id, uid("nobody")], ["r1"], clock.time)
+        for session, command, code in (
+            (s.id, say("empty", " "), "bad_value"),
+            (s.id, say("long", "x" * 300_000), "too_large"),
+            (s.id, grant("r2"), "not_waiting"),
+            (uid("nobody"), say("hi"), "no_session"),
+            (s.id, c.Answer(id=uid("a"), author="ada", question_id=uid("q"), text="yes"), "no_question"),
+        ):
+            with pytest.raises(Refused) as refused:
+                do(engine, session, command)
+            assert refused.value.code == code
+        assert whole(engine, [s.id, uid("nobody")], ["r1"], clock.time) == before
+
+    def test_a_refused_command_does_not_disturb_the_others_of_its_group(self, engine: Engine) -> None:
+        one, two = uid("session", 1), uid("session", 2)
+        results = engine.perform(
+            [
+                job(one, create(1)), job(uid("nobody"), say("x")), job(two, create(2)), job(one, grant()),
+                job(one, grant("r2")), job(two, say("more")),
+            ]
+        )  # fmt: skip
+        assert [type(r) for r in results] == [Done, Refused, Done, Done, Refused, Done]
+        assert [s.id for s in engine.leased_to("r1")] == [one]
+        assert len(engine.inputs(two)) == 2
+        assert engine.perform([]) == []
+
+    def test_a_bug_in_one_command_costs_nobody_elses_and_leaves_nothing_behind(
+        self, engine: Engine, clock: Clock
+    ) -> None:
+        def breaks_at_once() -> Work:
+            raise RuntimeError("at once")
+
+        def breaks_after_reading() -> Work:
+            yield Lock(session=uid("session", 1))
+            raise RuntimeError("after reading")
+
+        def leaves_a_hole() -> Work:
+            locked: Locked | None = yield Lock(session=uid("session", 1))
+            assert locked is not None
+            assert locked.session is not None
+            yield Append(session=replace(locked.session, last_seq=99), envelopes=())
+            raise AssertionError("never reached")
+
+        do(engine, uid("session", 1), create(1))
+        before = whole(engine, [uid("session", 1)], [], clock.time)
+        results = engine.perform([breaks_at_once, breaks_after_reading, leaves_a_hole])
+        assert [type(r) for r in results] == [RuntimeError, RuntimeError, AssertionError]
+        assert whole(engine, [uid("session", 1)], [], clock.time) == before
+        results = engine.perform([job(uid("session", 2), create(2)), leaves_a_hole, job(uid("session", 3), create(3))])
+        assert [type(r) for r in results] == [Done, AssertionError, Done]
+        assert len(engine.queued()) == 3
+
+    def test_one_group_carries_a_session_through_many_steps(self, engine: Engine) -> None:
+        s = begin(engine)
+        first = s.n
+        batches = [report(s, *words(5), first=first + 5 * n) for n in range(20)]
+        results = engine.perform([job(s.id, batch) for batch in batches])
+        assert all(isinstance(r, Done) and len(r.envelopes) == 5 for r in results)
+        after = engine.session(s.id)
+        assert after is not None
+        assert (after.n, after.last_seq) == (first + 100, s.last_seq + 100)
+        assert [e.seq for e in engine.events(s.id, 0, 1000)] == list(range(1, after.last_seq + 1))
+
+    # -- repeats ------------------------------------------------------------------------------------------------------
+
+    def test_a_double_click_is_one_input(self, engine: Engine) -> None:
+        s = begin(engine)
+        first = do(engine, s.id, say(1))
+        again = do(engine, s.id, say(1))
+        assert (first.repeated, again.repeated, again.envelopes) == (False, True, ())
+        both = engine.perform([job(s.id, say(2)), job(s.id, say(2))])
+        assert [r.repeated for r in both if isinstance(r, Done)] == [False, True]
+        assert len(engine.inputs(s.id)) == 3
+        with pytest.raises(Refused, match="key_reused"):
+            do(engine, s.id, say(1, "something else"))
+
+    def test_the_same_input_id_may_be_used_in_another_session(self, engine: Engine) -> None:
+        one, two = begin(engine, 1), begin(engine, 2)
+        do(engine, one.id, say(1, "to one"))
+        do(engine, two.id, say(1, "to two"))
+        found = [engine.input(s.id, say(1).id) for s in (one, two)]
+        assert [row.text for row in found if row] == ["to one", "to two"]
+        assert engine.input(uid("nobody"), say(1).id) is None
+
+    def test_a_report_sent_again_adds_only_what_is_new(self, engine: Engine) -> None:
+        s = begin(engine)
+        batch = report(s, *words(4))
+        assert len(do(engine, s.id, batch).envelopes) == 4
+        assert do(engine, s.id, batch).envelopes == ()
+        longer = replace(batch, facts=(*batch.facts, *words(2)))
+        assert len(do(engine, s.id, longer).envelopes) == 2
+        with pytest.raises(Refused) as gap:
+            do(engine, s.id, replace(batch, first=batch.first + 100))
+        assert (gap.value.code, gap.value.more["next"]) == ("gap", batch.first + 6)
+        with pytest.raises(Refused, match="fenced"):
+            do(engine, s.id, replace(batch, epoch=s.epoch + 1))
+        assert len(engine.events(s.id, s.last_seq, 100)) == 6
+
+    # -- who waits ----------------------------------------------------------------------------------------------------
+
+    def test_the_longest_overdue_session_is_woken_first(self, engine: Engine, clock: Clock) -> None:
+        sessions = [begin(engine, n) for n in range(3)]
+        for n, s in enumerate(reversed(sessions)):
+            clock.time = START + n
+            do(engine, s.id, c.Renew(runner="r1", runner_name="r1", boot="boot-r1", epoch=1, lease_s=LEASE_S))
+        waking = [s.id for s in reversed(sessions)]
+        assert engine.due(START + LEASE_S - 0.001, 10) == []
+        assert engine.due(START + LEASE_S, 10) == waking[:1], "the very moment counts"
+        assert engine.due(START + LEASE_S + 10, 10) == waking
+        assert engine.due(START + LEASE_S + 10, 2) == waking[:2]
+        clock.time = START + LEASE_S + 10
+        do(engine, waking[0], c.Wake())
+        assert engine.due(clock.time, 10) == waking[1:], "interrupted, and its own runner may still come back"
+        assert waking[0] in engine.due(clock.time + 3600, 10)
+
+    def test_the_queue_is_served_in_the_order_of_arrival(self, engine: Engine, clock: Clock) -> None:
+        order = [4, 2, 3, 1]
+        for place, n in enumerate(order):
+            clock.time = START + place // 2  # two at one moment: the id decides
+            do(engine, uid("session", n), create(n))
+        ids = [uid("session", n) for n in order]
+        assert [s.id for s in engine.queued()] == [*sorted(ids[:2]), *sorted(ids[2:])]
+        do(engine, ids[0], grant())
+        assert ids[0] not in [s.id for s in engine.queued()]
+        assert [s.id for s in engine.leased_to("r1")] == [ids[0]]
+        assert engine.leased_to("r2") == []
+
+    # -- lists --------------------------------------------------------------------------------------------------------
+
+    def test_sessions_are_listed_newest_first_page_by_page_and_by_what_is_asked(self, engine: Engine) -> None:
+        for n in range(12):
+            do(engine, uid("session", n), create(n, project=f"p{n % 2}", ticket="T-1" if n % 3 == 0 else ""))
+        for n in range(4):
+            do(engine, uid("session", n), c.Cancel(id=uid("cancel"), author="ada"))
+        ids = {n: uid("session", n) for n in range(12)}
+        newest = sorted(ids.values(), reverse=True)
+        found: list[str] = []
+        while page := engine.sessions(Page(limit=5, before=found[-1] if found else "")):
+            found += [s.id for s in page]
+        assert found == newest
+
+        def listed(**asked: object) -> set[int]:
+            back = {session: n for n, session in ids.items()}
+            sessions = [s.id for s in engine.sessions(Page(limit=100, **asked))]  # type: ignore[arg-type]
+            assert sessions == sorted(sessions, reverse=True)
+            return {back[session] for session in sessions}
+
+        assert listed(project="p1") == {1, 3, 5, 7, 9, 11}
+        assert listed(ticket="T-1") == {0, 3, 6, 9}
+        assert listed(ticket="T-1", project="p1") == {3, 9}
+        assert listed(lifecycles=(Lifecycle.ENDED,)) == {0, 1, 2, 3}
+        assert listed(lifecycles=(Lifecycle.ENDED, Lifecycle.QUEUED)) == set(range(12))
+        assert listed(lifecycles=(Lifecycle.ENDED,), project="p0") == {0, 2}
+        assert listed(lifecycles=(Lifecycle.PARKED,)) == set()
+        assert listed(project="p") == set()
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def test_an_input_and_its_receipt_tell_how_far_it_came(self, engine: Engine, clock: Clock) -> None:
+        s = begin(engine)
+        do(engine, s.id, say(1))
+        for status in ("delivered", "consumed"):
+            clock.time += 1
+            now = engine.session(s.id)
+            assert now is not None
+            do(engine, s.id, report(now, f.Receipt(input_id=say(1).id, status=status, how="pipe", turn=2)))
+        row = engine.input(s.id, say(1).id)
+        assert row is not None
+        assert (row.status, row.how, row.turn) == ("consumed", "pipe", 2)
+        assert (row.accepted_at, row.delivered_at, row.consumed_at) == (START, START + 1, START + 2)
+        assert [r.id for r in engine.inputs(s.id)] == [uid("prompt", 0), say(1).id]
+
+    def test_a_question_is_found_by_id_by_session_and_by_status(self, engine: Engine, clock: Clock) -> None:
+        one, two = begin(engine, 1), begin(engine, 2)
+        for n, s in enumerate((two, one, two)):
+            clock.time = START + n
+            current = engine.session(s.id)
+            assert current is not None
+            do(engine, s.id, report(current, f.QuestionAsked(question=question(n, s.id))))
+        assert [q.id for q in engine.questions()] == [question(n, "").id for n in range(3)]
+        assert [q.id for q in engine.questions(two.id)] == [question(n, "").id for n in (0, 2)]
+        answer = c.Answer(
+            id=uid("answer"), author="ada", question_id=question(0, "").id, choices=("a",), text="because"
+        )
+        do(engine, two.id, answer)
+        assert [q.id for q in engine.questions(status="open")] == [question(n, "").id for n in (1, 2)]
+        assert [q.id for q in engine.questions(two.id, "answered")] == [question(0, "").id]
+        answered = engine.question(question(0, "").id)
+        assert answered is not None
+        assert answered.answer is not None
+        assert (answered.answer.choices, answered.answer.by) == (("a",), "ada")
+        assert engine.question(uid("none")) is None
+
+    def test_checkpoints_are_kept_in_the_order_of_saving(self, engine: Engine) -> None:
+        s = begin(engine)
+        for n in (1, 2, 3, 2):  # the number comes again after a session went back
+            s = do(engine, s.id, report(s, saved(s, n))).session
+        assert [checkpoint.n for checkpoint in engine.checkpoints(s.id)] == [1, 2, 3, 2]
+        assert engine.checkpoints(s.id)[-1] == s.checkpoint
+        assert engine.checkpoints(uid("nobody")) == []
+
+    def test_runners_and_documents_are_what_was_last_put(self, engine: Engine) -> None:
+        for r in (runner("b"), runner("a"), runner("b", slots_free=3)):
+            engine.put_runner(r)
+        assert [(r.name, r.slots_free) for r in engine.runners()] == [("a", 0), ("b", 3)]
+        for key, body in (("b", b"1"), ("a", b"\0\xff"), ("b", b""), ("ü", b"2")):
+            engine.put("project", key, body)
+        engine.put("token", "a", b"other")
+        assert engine.keys("project") == ["a", "b", "ü"]
+        assert [engine.get("project", key) for key in ("a", "b", "c")] == [b"\0\xff", b"", None]
+        engine.delete("project", "a")
+        engine.delete("project", "never there")
+        assert (engine.keys("project"), engine.get("token", "a")) == (["b", "ü"], b"other")
+
+    def test_the_store_judges_by_its_own_clock(self, engine: Engine, clock: Clock) -> None:
+        clock.time = START + 5
+        assert engine.now() == START + 5
+        s = do(engine, uid("session"), create()).session
+        assert s.created_at == START + 5
+        with engine.snapshot():
+            assert engine.session(s.id) == s

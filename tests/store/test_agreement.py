@@ -1,0 +1,197 @@
+"""Whatever people, runners and time do, in whatever groups: SQLite answers like the oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from bide.core import commands as c
+from bide.core import facts as f
+from bide.core.handle import Done
+from bide.core.refusals import Refused
+from bide.core.session import Lifecycle, Session
+from bide.store.base import Page
+from bide.store.memory import MemoryStore
+from bide.store.rows import session_of
+from bide.store.sqlite import SqliteStore
+from tests.store.story import LEASE_S, Clock, create, grant, job, question, runner, saved, uid, whole
+
+SESSIONS = [uid("session", n) for n in range(3)]
+RUNNERS = ["r1", "r2"]
+session_ids = st.sampled_from(SESSIONS)
+few = st.integers(0, 5)
+
+
+def plausible(s: Session, kind: int, n: int) -> f.RunnerFact:
+    """A fact that a runner could report; whether it fits the moment is the session's business."""
+    input_id = s.inputs[n % len(s.inputs)].id if s.inputs else uid("nothing")
+    facts: list[Callable[[], f.RunnerFact]] = [
+        lambda: f.EnvironmentRestored(source="fresh"),
+        lambda: f.TurnStarted(input_ids=(input_id,)),
+        lambda: f.AssistantMessage(text=f"words {n}"),
+        lambda: f.ToolCall(id=uid("call", n), name="Edit", input=f'{{"file_path":"/w/{n}"}}'),
+        lambda: f.Receipt(input_id=input_id, status="delivered", how="pipe", turn=s.turn.n),
+        lambda: f.Receipt(input_id=input_id, status="consumed"),
+        lambda: f.QuestionAsked(question=question((s.id, n), s.id, blocking=n % 2 == 0)),
+        lambda: f.TurnEnded(result="completed"),
+        lambda: saved(s, n),
+        lambda: f.CheckpointFailed(code="full", reason="no space"),
+        lambda: f.Parked(checkpoint=n),
+        lambda: f.EnvironmentLost(reason="its blobs are gone"),
+        lambda: f.Ended(outcome="completed", summary="done"),
+        lambda: f.Cost(usd=0.1, tokens=n, model="m"),
+    ]
+    return facts[kind % len(facts)]()
+
+
+class StoresAgree(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.oracle, self.sqlite = MemoryStore(self.clock), SqliteStore(":memory:", self.clock)
+        self.group: list[tuple[str, c.Command]] = []
+        self.grouping = False
+
+    def teardown(self) -> None:
+        self.sqlite.close()
+
+    # -- what happens -----------------------------------------------------------------------------------------------
+
+    def want(self, session: str, command: c.Command) -> None:
+        self.group.append((session, command))
+        if not self.grouping:
+            self.commit()
+
+    def commit(self) -> None:
+        jobs = [job(session, command) for session, command in self.group]
+        ours, theirs = self.oracle.perform(jobs), self.sqlite.perform(jobs)
+        assert [told(r) for r in ours] == [told(r) for r in theirs]
+        for result in ours:
+            if isinstance(result, Exception) and not isinstance(result, Refused):
+                raise result
+        self.group = []
+
+    @initialize(session=session_ids)
+    def one_session_works(self, session: str) -> None:
+        self.want(session, create(SESSIONS.index(session)))
+        self.want(session, grant())
+        self.reported_now(session, [0, 1], 0)
+
+    @rule(session=session_ids)
+    def created(self, session: str) -> None:
+        self.want(session, create(SESSIONS.index(session), ticket="T"))
+
+    @rule(session=session_ids, n=few, delivery=st.sampled_from(["next_turn", "steer", "interrupt"]))
+    def said(self, session: str, n: int, delivery: f.Delivery) -> None:
+        self.want(session, c.Say(id=uid("say", n), author="ada", text=f"text {n}", delivery=delivery))
+
+    @rule(session=session_ids, n=few, kind=st.sampled_from([c.Cancel, c.Park, c.Resume, c.Interrupt]))
+    def asked(self, session: str, n: int, kind: Any) -> None:
+        self.want(session, kind(id=uid(kind.__name__, n), author="bob"))
+
+    @rule(session=session_ids, n=few, decline=st.booleans(), choice=few)
+    def answered(self, session: str, n: int, choice: int, *, decline: bool) -> None:
+        s = self.oracle.session(session)
+        open_ones = s.questions if s else ()
+        asked = open_ones[n % len(open_ones)] if open_ones else question((session, n), session)
+        choices = () if decline or not asked.options else (asked.options[choice % len(asked.options)],)
+        answer = c.Answer(
+            id=uid("answer", session, n), author="eve", question_id=asked.id, choices=choices, decline=decline
+        )
+        self.want(session, answer)
+
+    @rule(session=session_ids, name=st.sampled_from(RUNNERS))
+    def granted(self, session: str, name: str) -> None:
+        self.want(session, grant(name))
+
+    @rule(session=session_ids, name=st.sampled_from(RUNNERS), stale=few)
+    def renewed(self, session: str, name: str, stale: int) -> None:
+        s = self.oracle.session(session)
+        epoch = (s.epoch if s else 1) - (stale == 0)
+        self.want(session, c.Renew(runner=name, runner_name=name, boot=f"boot-{name}", epoch=epoch, lease_s=LEASE_S))
+
+    @rule(session=session_ids, name=st.sampled_from(RUNNERS))
+    def disowned(self, session: str, name: str) -> None:
+        s = self.oracle.session(session)
+        self.want(session, c.Disown(runner=name, epoch=s.epoch if s else 1, reason="restarted"))
+
+    @rule(
+        session=session_ids,
+        kinds=st.lists(st.integers(0, 13), max_size=5),
+        n=few,
+        shift=st.sampled_from([0, 0, 0, -1, -2, 1]),
+    )
+    def reported(self, session: str, kinds: list[int], n: int, shift: int) -> None:
+        self.reported_now(session, kinds, n, shift)
+
+    def reported_now(self, session: str, kinds: list[int], n: int, shift: int = 0) -> None:
+        s = self.oracle.session(session)
+        if s is not None:
+            facts = tuple(plausible(s, kind, n) for kind in kinds)
+            first = max(0, s.n + shift)
+            self.want(session, c.Report(runner=s.last_runner, epoch=s.epoch, first=first, facts=facts))
+
+    @rule(seconds=st.sampled_from([0.5, 10.0, 130.0, 1000.0, 100_000.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.clock.time += seconds
+
+    @rule(session=session_ids)
+    def woken(self, session: str) -> None:
+        self.want(session, c.Wake())
+
+    @rule()
+    @precondition(lambda self: not self.grouping)
+    def a_group_begins(self) -> None:
+        self.grouping = True
+
+    @rule()
+    @precondition(lambda self: self.grouping)
+    def a_group_is_committed(self) -> None:
+        self.commit()
+        self.grouping = False
+
+    @rule(name=st.sampled_from(RUNNERS), free=few)
+    def put(self, name: str, free: int) -> None:
+        for engine in (self.oracle, self.sqlite):
+            engine.put_runner(runner(name, slots_free=free))
+            engine.put("project", name, str(free).encode())
+            if free == 0:
+                engine.delete("project", name)
+
+    # -- what must hold ---------------------------------------------------------------------------------------------
+
+    @invariant()
+    def both_tell_the_same(self) -> None:
+        now = self.clock.time
+        assert whole(self.oracle, SESSIONS, RUNNERS, now) == whole(self.sqlite, SESSIONS, RUNNERS, now)
+        for word in Lifecycle:
+            page = Page(limit=2, lifecycles=(word,), ticket="T")
+            assert self.oracle.sessions(page) == self.sqlite.sessions(page)
+
+    @invariant()
+    def the_state_is_what_the_facts_say(self) -> None:
+        for session in SESSIONS:
+            s = self.oracle.session(session)
+            if s is not None:
+                log = self.sqlite.events(session, 0, 100_000)
+                assert session_of(log, s.lease.until if s.lease else None) == s
+
+
+def told(result: Done | Refused | Exception) -> object:
+    """A result as something that can be compared."""
+    match result:
+        case Refused():
+            return result.code, result.sentence, result.hint, result.more
+        case Exception():
+            return type(result), str(result)
+    return result
+
+
+StoresAgree.TestCase.settings = settings(
+    max_examples=40, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+)
+TestStoresAgree = StoresAgree.TestCase
