@@ -130,6 +130,7 @@ class Captured(Struct, frozen=True, kw_only=True):
     verified_at: float = 0.0
     kept: tuple[str, ...] = ()
     not_kept: tuple[str, ...] = ()
+    stopped: tuple[str, ...] = ()
     workspace: f.Workspace = f.Workspace()
 
 

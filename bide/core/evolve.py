@@ -80,6 +80,8 @@ def _apply(s: Session, e: f.Envelope) -> Session:
             return _environment(s, e)
         case f.CheckpointSaved() | f.CheckpointFailed():
             return _checkpointed(s, e)
+        case f.RuntimeStarted(runtime_session_id=chosen) | f.RuntimeResumed(runtime_session_id=chosen):
+            return replace(s, runtime_session_id=chosen or s.runtime_session_id)
         case f.UserExtend(until=until):
             return replace(s, expires_at=until)
         case f.Error():

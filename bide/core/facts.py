@@ -278,6 +278,7 @@ class RuntimeStarted(_Fact, frozen=True, kw_only=True, tag="runtime.started"):
     version: str
     pid: int = 0
     isolation: str = ""
+    runtime_session_id: str = ""
 
 
 class RuntimeResumed(_Fact, frozen=True, kw_only=True, tag="runtime.resumed"):
@@ -286,6 +287,7 @@ class RuntimeResumed(_Fact, frozen=True, kw_only=True, tag="runtime.resumed"):
     rung: Literal["native", "replayed", "fresh"]
     reason: str = ""
     version: str = ""
+    runtime_session_id: str = ""
 
 
 class RuntimeExited(_Fact, frozen=True, kw_only=True, tag="runtime.exited"):

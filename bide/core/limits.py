@@ -53,6 +53,7 @@ UPLOAD_TRIES_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # waits between tries; the last on
 CHECKPOINT_INTERVAL_S = 10 * MINUTE  # within a long turn
 RESEND_S = 5.0  # facts not acknowledged by then are sent again
 HTTP_S = 30.0  # one request that is not a long poll
+DRAIN_POLL_S = 0.5  # a draining runner asks often: its leases must live until its sessions are parked
 DRAIN_S = 60.0  # SIGTERM of a runner: working sessions get this long to end their turn
 
 # -- the server's own waits -------------------------------------------------------------------------------------------
@@ -62,6 +63,11 @@ LOOP_BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)  # a loop that failed waits so long;
 SHUTDOWN_S = 5.0  # SIGTERM of a server to its end: open requests finish, or are cut
 RUNNER_TOKENS_MAX = 3  # a renewed runner's older tokens stay good: the reply with the new one may be lost
 BLOB_PART_BYTES = 1 * MIB  # an object passes through the server's memory in parts of this size
+
+MODEL_S = 15 * MINUTE  # silence of the model within one answer: long thinking, no bytes
+LINGER_S = 2.0  # open requests at the gateway get this long when the runner goes
+SWEEP_SOON_S = 0.4  # after an interrupt: daemons the tool left behind are ended
+SWEEP_LATE_S = 1.8  # and whatever else the turn began, had it ignored TERM
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
 MESSAGE_BYTES = 256 * KIB  # one message; a longer text belongs in a file
@@ -87,7 +93,8 @@ ARGV_CHARS = 400  # one command line in it
 SPOOL_BYTES = 512 * MIB  # facts kept by a runner while the server is away
 SSE_QUEUE_MAX = 1000  # events a slow reader may lag behind in memory before its stream is closed
 SSE_PING_S = 15.0
-SSE_BATCH = 200  # events read at once for one stream: what a slow reader costs in memory
+SSE_BATCH = 64  # events read at once for one stream: what a slow reader costs in memory
+SSE_FRAMES_BYTES = 256 * KIB  # of them at most so much is handed to the line at once
 SSE_STALL_S = 30.0  # a reader that takes nothing for this long is closed; it resumes by its cursor
 STREAM_SESSIONS_MAX = 100  # sessions in one stream
 WARM_FOLDERS_MAX = 20
@@ -106,6 +113,27 @@ FOLDERS_OPEN_MAX = 64  # folder handles held while walking, however deep the tre
 NOTES_MAX = 1000  # entries not kept, or warnings, named one by one; the rest are counted
 
 
+# -- the client and the command line ----------------------------------------------------------------------------------
+CONNECT_S = 5.0  # a server that does not take a connection by then is out of reach
+FOLLOW_DEAD_S = 40.0  # two pings of a stream missed: its line is dead, though nobody said so
+FOLLOW_BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # waits between tries to follow on; the last one repeats
+FOLLOW_AWAY_S = 15 * MINUTE  # an upgrade of the server, a laptop carried home; past this the follower gives up
+LOOK_AGAIN_S = 15.0  # who waits for a session looks at it this often unasked: words also change without an event
+RUNNER_READY_S = 60.0  # from `bide up` to its runner's registration: probes of sandbox and runtimes on a cold disk
+RUNNER_STOP_S = 90.0  # a runner that is told to end drains first
+ID_PREFIX_MIN = 6  # shorter beginnings of an id name nothing on purpose
+CLOCK_SKEW_S = 5.0  # times of client and server further apart than this mislead whoever reads them
+DISK_FREE_BYTES = 2 * GIB  # less free space ends in failed checkpoints soon
+
+# -- the demo ---------------------------------------------------------------------------------------------------------
+DEMO_LEASE_S = 10.0  # short enough to watch, long enough for a busy laptop to renew it in time
+DEMO_WINDOW_S = 2.0  # how long its session waits online for the answer before it parks
+DEMO_LOOK_S = 0.05  # how often it looks whether a process has come up
+DEMO_READY_S = 60.0  # from the start of a server or runner until it is there, on a cold disk
+DEMO_REHEARSED_S = 90.0  # one act with the rehearsal model, which takes seconds
+DEMO_REAL_S = 20 * MINUTE  # one act with a real model, which thinks
+DEMO_STOP_S = 15.0  # SIGTERM to SIGKILL: its runners have nothing to lose
+
 # -- the store --------------------------------------------------------------------------------------------------------
 STORE_BUSY_S = 5.0  # another program that holds the database, e.g. to copy it; past this callers hear of it
 STORE_QUEUE_MAX = 2000  # writes that wait for the one writer: seconds of its work
@@ -114,6 +142,8 @@ STORE_READERS = 2  # threads that read beside the writer: reads are short, and t
 STORE_READS_MAX = 2000  # reads that wait for them
 STORE_CHECK_BYTES = 64 * MIB  # a database up to this is read through at the start, a tenth of a second; others in part
 STORE_LOG_BYTES = 64 * MIB  # the write-ahead log is cut back to this once it is copied into the database
+STORE_LOG_PAGES = 4000  # the log is copied at this length (16 MiB): pages of busy sessions are copied once, not often
+STORE_CACHE_BYTES = 32 * MIB  # the writer's: a group's pages stay in memory until it commits
 WAKEUPS_MAX = 1000  # changed sessions kept for one listener; past this it hears that anything may have changed
 
 

@@ -85,3 +85,4 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     not_kept: tuple[str, ...] = ()
     workspace: Workspace = Workspace()
     runtime_version: str = ""
+    stopped: tuple[str, ...] = ()  # what ran in the background and ended with the runtime

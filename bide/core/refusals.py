@@ -50,6 +50,19 @@ EXIT_CODE: dict[Kind, int] = {
     Kind.FAILED: 1,
 }
 
+TITLE: dict[Kind, str] = {
+    Kind.MALFORMED: "The request is not right",
+    Kind.UNAUTHENTICATED: "Not signed in",
+    Kind.FORBIDDEN: "Not allowed",
+    Kind.NOT_FOUND: "Not found",
+    Kind.CONFLICT: "Not now",
+    Kind.UNPLACEABLE: "No runner can do this",
+    Kind.OVER_LIMIT: "Over a limit",
+    Kind.UNREACHABLE: "Out of reach for the moment",
+    Kind.TIMED_OUT: "Took too long",
+    Kind.FAILED: "Something went wrong",
+}
+
 # code -> (kind, the hint that holds when the place that refuses knows no better one)
 CODES: dict[str, tuple[Kind, str]] = {
     "malformed": (Kind.MALFORMED, "Compare the request with /openapi.json."),
@@ -108,6 +121,17 @@ class Refused(Exception):
         self.hint = hint or usual
         self.more = more
         super().__init__(f"{code}: {sentence}")
+
+    def problem(self) -> dict[str, object]:
+        """The refusal as problem+json; what it carries besides stands beside the six fields."""
+        return self.more | {
+            "type": f"urn:bide:problem:{self.code}",
+            "title": TITLE[self.kind],
+            "status": HTTP_STATUS[self.kind],
+            "code": self.code,
+            "detail": self.sentence,
+            "hint": self.hint,
+        }
 
 
 class Unavailable(Exception):

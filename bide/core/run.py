@@ -27,10 +27,11 @@ Goal = Literal["", "park", "finish", "cancel", "fail"]
 class Run:
     """State of one lease. Its methods return nothing; effects collect in `out` until the runner takes them."""
 
-    def __init__(self, grant: Granted, deadline: float, now: float) -> None:
+    def __init__(self, grant: Granted, deadline: float, now: float, wall: float = 0.0) -> None:
         job = grant.job
         self.session, self.epoch, self.job = grant.session, grant.epoch, job
         self.deadline, self.frozen_at = deadline, 0.0
+        self.wall = wall  # what to add to `now` for epoch seconds: ids name their moment, nothing is ordered by it
         self.out: list[e.Effect] = []
         self.place: Literal["restoring", "here", "leaving"] = "restoring"
         self.runtime: Literal["none", "starting", "idle", "working", "stopping"] = "none"
@@ -40,6 +41,7 @@ class Run:
         self.tries = 0  # runtime starts that led nowhere
         self.can = r.Capabilities()
         self.version = ""
+        self.isolation = ""
         self.queue: list[Pending] = []
         self.cursor = job.cursor
         self.heard: set[str] = set()
@@ -141,6 +143,7 @@ class Run:
         if done.moved:
             self.record(f.EnvironmentMoved(source=done.moved[0], target=done.moved[1]))
         self.preamble += done.notes
+        self.isolation = done.isolation
         if self._settle(done.memory, "found in the restored conversation"):
             self.preamble.append(GO_ON)
             self.resumed_midway = not self.queue
@@ -161,7 +164,7 @@ class Run:
             case e.Asked(key=key):
                 if key in self.asked:
                     return self.asked[key]
-                question_id = ids.mint(0, self.session, self.epoch, key or self.outbox.n)
+                question_id = ids.mint(now + self.wall, self.session, self.epoch, key or self.outbox.n)
                 self.asked[key or question_id] = question_id
                 if call.blocking:
                     self.blocking.add(question_id)
@@ -174,7 +177,9 @@ class Run:
                 return question_id
             case e.Assumed(key=key, text=text):
                 known = key in self.asked
-                assumption_id = self.asked.setdefault(key, ids.mint(0, self.session, self.epoch, key or self.outbox.n))
+                assumption_id = self.asked.setdefault(
+                    key, ids.mint(now + self.wall, self.session, self.epoch, key or self.outbox.n)
+                )
                 if not known:
                     self.record(f.AssumptionRecorded(id=assumption_id, text=clean(text), impact=call.impact))
                 return assumption_id
@@ -224,7 +229,7 @@ class Run:
 
     def captured(self, done: e.Captured, now: float) -> None:
         """A checkpoint is saved and verified."""
-        self.record(self.saver.saved(done, self.version, now))
+        self.record(self.saver.saved(done, self.version, now, self.wall))
         if self.goal and self.saver.final:
             self._last_word(now)
         self.go_on(now)
@@ -250,7 +255,7 @@ class Run:
             if self.queue:
                 self._deliver(self.queue.pop(0))
             elif self.resumed_midway:
-                self._nudge()
+                self._nudge(now)
         elif self.runtime == "working" and self.queue and self.turn_open:
             self._into_turn()
         if not self.goal and self.saver.due(now, self.turn_open):
@@ -294,11 +299,20 @@ class Run:
         first = not self.version
         self.runtime, self.runtime_until, self.can, self.version = "idle", 0.0, event.capabilities, event.version
         if first:
-            self.record(f.RuntimeStarted(runtime=self.job.runtime, version=event.version))
+            self.record(
+                f.RuntimeStarted(
+                    runtime=self.job.runtime, version=event.version, isolation=self.isolation,
+                    runtime_session_id=event.runtime_session_id,
+                )
+            )  # fmt: skip
         if self.job.resumed or not first:
             rung: Literal["native", "replayed", "fresh"] = "fresh" if event.rung == "new" else event.rung
             reason = event.reason or ("there was no conversation to restore" if rung == "fresh" else "")
-            self.record(f.RuntimeResumed(rung=rung, reason=reason, version=event.version))
+            self.record(
+                f.RuntimeResumed(
+                    rung=rung, reason=reason, version=event.version, runtime_session_id=event.runtime_session_id
+                )
+            )
 
     def _deliver(self, pending: Pending) -> None:
         self._open_turn((pending.id,))
@@ -307,12 +321,12 @@ class Run:
         preamble, self.preamble = "\n".join(self.preamble), []
         self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble=preamble))
 
-    def _nudge(self) -> None:
+    def _nudge(self, now: float) -> None:
         """A bide-authored word where nobody's input is due, so that a turn cut short is taken up again."""
         self.resumed_midway = False
         self._open_turn(())
         preamble, self.preamble = "\n".join(self.preamble), []
-        input_id = ids.mint(0, self.session, self.epoch, "go on", self.outbox.n)
+        input_id = ids.mint(now + self.wall, self.session, self.epoch, "go on", self.outbox.n)
         self._tell(r.Deliver(input_id=input_id, text=preamble))
 
     def _into_turn(self) -> None:

@@ -18,7 +18,9 @@ from bide.core.wire import Gone, Granted, Held, News, Renewed
 class Runner:
     """All leases of one runner process."""
 
-    def __init__(self) -> None:
+    def __init__(self, wall: float = 0.0) -> None:
+        """`wall` is what to add to this machine's monotonic clock for epoch seconds."""
+        self.wall = wall
         self.runs: dict[str, Run] = {}
         self.seen: dict[str, int] = {}  # highest epoch ever granted: a late or doubled grant stays dead
         self.draining = False
@@ -45,7 +47,7 @@ class Runner:
             return []
         self.seen[grant.session] = grant.epoch
         ended = self._end(grant.session)
-        run = self.runs[grant.session] = Run(grant, deadline, now)
+        run = self.runs[grant.session] = Run(grant, deadline, now, self.wall)
         if self.draining:
             run.set_goal("park", "its runner drains")
         return [*ended, *self._take(run, now)]

@@ -48,7 +48,7 @@ class Saver:
         if self.under_way:
             self.quiet = False
 
-    def saved(self, done: e.Captured, version: str, now: float) -> f.CheckpointSaved:
+    def saved(self, done: e.Captured, version: str, now: float, wall: float) -> f.CheckpointSaved:
         """The checkpoint that is now safe."""
         asked = self.under_way
         assert asked is not None
@@ -56,12 +56,12 @@ class Saver:
         self.taken = [i for i in self.taken if i not in asked.consumed]
         self.input_cursor = asked.consumed[-1] if asked.consumed else self.input_cursor
         self.last = f.Checkpoint(
-            id=ids.mint(0, self.session, self.epoch, "checkpoint", asked.n), n=asked.n, epoch=self.epoch,
+            id=ids.mint(now + wall, self.session, self.epoch, "checkpoint", asked.n), n=asked.n, epoch=self.epoch,
             root=done.root, turn=asked.turn, turn_open=asked.turn_open, consumed=asked.consumed,
             input_cursor=self.input_cursor, at_n=asked.at_n, files=done.files, bytes=done.bytes,
             new_bytes=done.new_bytes, seconds=done.seconds, consistency="quiet" if self.quiet else "crash",
             verified_at=done.verified_at, kept=done.kept, not_kept=done.not_kept, workspace=done.workspace,
-            runtime_version=version,
+            runtime_version=version, stopped=done.stopped,
         )  # fmt: skip
         return f.CheckpointSaved(checkpoint=self.last)
 

@@ -48,6 +48,8 @@ class Launch(Struct, frozen=True, kw_only=True):
     argv: tuple[str, ...]
     env: dict[str, str]
     files: tuple[File, ...] = ()
+    ends_turn: dict[str, bool] = {}  # `_meta` of a tool result after which the runtime ends its turn by itself
+    call_key: str = ""  # where in a tool call's `_meta` the runtime names the call
 
 
 class Carried(Struct, frozen=True, kw_only=True):

@@ -83,6 +83,12 @@ def only_child(pid: int) -> Ident | None:
     return None
 
 
+def children(parent: Ident) -> list[Ident]:
+    """The children that live."""
+    found = (ident(pid) for pid in shim.children(parent.pid))
+    return [each for each in found if each is not None and alive(each)]
+
+
 def tree(root: Ident) -> list[Ident]:
     """Everything below a process that lives, parents first."""
     found = (ident(pid) for pid in shim.descendants(root.pid)) if alive(root) else ()

@@ -26,7 +26,7 @@ KEYS = (
     *LIMITS,
 )
 # Read by others: by the client, and by everybody who looks for the folder.
-_OTHERS = ("BIDE_SERVER", "BIDE_TOKEN", "BIDE_HOME")
+_OTHERS = ("BIDE_SERVER", "BIDE_TOKEN", "BIDE_HOME", "BIDE_MODEL_URL")  # of the client and the runner
 
 
 class Config(Struct, frozen=True, kw_only=True):

@@ -97,7 +97,10 @@ def _launch(job: Job, binary: str, conversation: str) -> Launch:
     if job.model:
         argv.append(f"--model={job.model}")
     # The "=" keeps a value from ever being read as a flag.
-    return Launch(argv=(*argv, conversation), env=_env(job.places, job.gateway), files=_files(job))
+    return Launch(
+        argv=(*argv, conversation), env=_env(job.places, job.gateway), files=_files(job),
+        ends_turn={"claude/endTurn": True}, call_key="claudecode/toolUseId",
+    )  # fmt: skip
 
 
 def _env(places: Places, gateway: str) -> dict[str, str]:

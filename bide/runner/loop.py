@@ -1,0 +1,205 @@
+"""Performs what the runner machine wants, and tells it what came of it. One event loop, one machine, no thoughts."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from typing import Any
+
+import structlog
+
+from bide.core import effects as e
+from bide.core import runtime as r
+from bide.core.limits import UPLOAD_TRIES_S
+from bide.core.refusals import Refused, Unavailable
+from bide.core.runner import Runner
+from bide.core.wire import FactsPost, SyncReply
+from bide.drivers.base import Driver
+from bide.runner.gateway import Gateway
+from bide.runner.hosted import Hosted
+from bide.runner.link import Link
+from bide.runner.sandbox import Choice
+from bide.runner.workspace import Workspaces
+
+LOG = structlog.get_logger()
+IDLE_TICK_S = 1.0  # the machine is asked at least this often
+
+
+class Loop:
+    """The shell around `bide.core.runner.Runner`."""
+
+    def __init__(
+        self,
+        link: Link,
+        workspaces: Workspaces,
+        drivers: dict[str, Driver],
+        choice: Choice,
+        clock: Any = time.monotonic,
+    ) -> None:
+        self._link, self._workspaces, self._drivers, self._choice = link, workspaces, drivers, choice
+        self.gateway: Gateway | None = None
+        self.clock = clock
+        self.machine = Runner(wall=time.time() - clock())
+        self._hosted: dict[tuple[str, int], Hosted] = {}
+        self._leaving: dict[str, asyncio.Task[None]] = {}  # folders still in use by an earlier epoch
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._nudge = asyncio.Event()
+
+    # -- what comes in ------------------------------------------------------------------------------------------------
+
+    def synced(self, reply: SyncReply, asked_at: float) -> None:
+        """The server's answer."""
+        for gone in reply.lost:
+            self.perform(self.machine.gone(gone))
+        for renewal in reply.renewed:
+            self.perform(self.machine.renewed(renewal, asked_at, self.clock()))
+        for news in reply.commands:
+            self.perform(self.machine.news(news, self.clock()))
+        for grant in reply.grants:
+            self.perform(self.machine.granted(grant, asked_at, self.clock()))
+
+    def called(self, session: str, epoch: int, call: e.ToolCall) -> str | None:
+        """A tool call from the gateway."""
+        made, effects = self.machine.called(session, epoch, call, self.clock())
+        self.perform(effects)
+        return made
+
+    def heard(self, session: str, epoch: int, event: r.RuntimeEvent) -> None:
+        """A word of a runtime."""
+        self.perform(self.machine.heard(session, epoch, event, self.clock()))
+
+    def gone(self, session: str, epoch: int, reason: str, memory: frozenset[str] | None) -> None:
+        """The end of a runtime."""
+        self.perform(self.machine.exited(session, epoch, reason, memory, self.clock()))
+
+    async def tick_for_ever(self) -> None:
+        """Tells the machine the time, when it wants to know it."""
+        while True:
+            self.perform(self.machine.tick(self.clock()))
+            wake = self.machine.next_wake()
+            wait = IDLE_TICK_S if wake is None else min(IDLE_TICK_S, max(0.02, wake - self.clock()))
+            await asyncio.sleep(wait)
+
+    # -- what is to be done -------------------------------------------------------------------------------------------
+
+    def perform(self, effects: list[e.Effect]) -> None:
+        """Does each, in order; what takes time goes on by itself."""
+        for effect in effects:
+            self._one(effect)
+
+    def _one(self, effect: e.Effect) -> None:
+        hosted = self._hosted.get((effect.session, effect.epoch))
+        match effect:
+            case e.Restore():
+                self._begin(self._restore(effect), effect)
+            case e.Post():
+                self._begin(self._post(effect), effect)
+            case e.Capture() if hosted:
+                self._begin(self._capture(effect, hosted), effect)
+            case e.Release() if hosted:
+                self._leaving[effect.session] = self._begin(self._release(effect, hosted), effect)
+            case e.Spawn() if hosted:
+                hosted.start()
+            case e.Tell(order=order) if hosted:
+                hosted.tell(order)
+            case e.Stop(force=force) if hosted:
+                hosted.stop(force)
+            case e.Freeze() if hosted:
+                self._begin(hosted.freeze(), effect)
+            case e.Thaw() if hosted:
+                self._begin(hosted.thaw(), effect)
+
+    def _begin(self, work: Coroutine[Any, Any, None], effect: e.Effect) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=f"{type(effect).__name__} {effect.session}")
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            LOG.error("effect_failed", effect=task.get_name(), exc_info=error)
+
+    async def _restore(self, effect: e.Restore) -> None:
+        if (leaving := self._leaving.get(effect.session)) is not None:
+            await asyncio.wait([leaving])
+        driver = self._drivers.get(effect.job.runtime)
+        done: e.Restored | e.NotRestored
+        if driver is None or self.gateway is None:
+            sentence = f"this runner has no driver for {effect.job.runtime}"
+            done = e.NotRestored(lost=False, code="no_runtime", sentence=sentence)
+        else:
+            self._hosted[effect.session, effect.epoch] = Hosted(
+                effect.session, effect.epoch, effect.job, driver, self._workspaces.layout(effect.session),
+                self._choice, self.gateway, self.heard, self.gone,
+            )  # fmt: skip
+            done = await self._make(effect, driver)
+        LOG.info("restored", session=effect.session, epoch=effect.epoch, outcome=getattr(done, "source", "no"))
+        self.perform(self.machine.restored(effect.session, effect.epoch, done, self.clock()))
+
+    async def _make(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
+        """Blobs that are out of reach are waited for: the server's deadline for starting bounds it."""
+        tries = 0
+        while True:
+            try:
+                return await asyncio.to_thread(self._workspaces.make, effect, driver)
+            except Unavailable as away:
+                LOG.warning("restore_waits", session=effect.session, why=str(away))
+                if (effect.session, effect.epoch) not in self._hosted:
+                    return e.NotRestored(lost=False, code="failed", sentence=str(away))
+                await asyncio.sleep(UPLOAD_TRIES_S[min(tries, len(UPLOAD_TRIES_S) - 1)])
+                tries += 1
+            except Exception as error:
+                LOG.error("restore_failed", session=effect.session, exc_info=error)
+                return e.NotRestored(
+                    lost=False,
+                    code="failed",
+                    sentence=f"The workspace could not be made: {type(error).__name__}: {error}",
+                )
+
+    async def _capture(self, effect: e.Capture, hosted: Hosted) -> None:
+        carried = hosted.driver.carried(hosted.runtime_session_id)
+        done: e.Captured | e.NotCaptured
+        try:
+            done = await asyncio.to_thread(
+                self._workspaces.save, effect, carried, hosted.job.repository, hosted.root, hosted.stopped
+            )
+        except Exception as error:
+            LOG.error("capture_failed", session=effect.session, exc_info=error)
+            done = e.NotCaptured(code="capture_failed", reason=f"{type(error).__name__}: {error}")
+        if isinstance(done, e.Captured):
+            hosted.root = done.root
+        elif done.code == "read_back_failed":
+            hosted.root = ""  # what the damaged one shares with its parent is written anew
+        self.perform(self.machine.captured(effect.session, effect.epoch, done, self.clock()))
+
+    async def _post(self, effect: e.Post) -> None:
+        post = FactsPost(session=effect.session, epoch=effect.epoch, first=effect.first, facts=effect.facts)
+        try:
+            reply = await self._link.post(post)
+        except Unavailable:
+            return  # sent again when its time comes
+        except Refused as refused:
+            if refused.code == "fenced":
+                self.perform(self.machine.fenced(effect.session, effect.epoch))
+            elif refused.code not in ("lease_over", "gap"):
+                LOG.error("facts_refused", session=effect.session, code=refused.code, sentence=refused.sentence)
+            return
+        self.perform(self.machine.acked(effect.session, effect.epoch, reply.next, self.clock()))
+
+    async def _release(self, effect: e.Release, hosted: Hosted) -> None:
+        hosted.close()
+        await hosted.ended()
+        self._hosted.pop((effect.session, effect.epoch), None)
+        if effect.keep == "warm" and hosted.root:
+            await asyncio.to_thread(self._workspaces.keep_warm, effect.session, hosted.root)
+        else:
+            await asyncio.to_thread(self._workspaces.put_aside, effect.session, effect.epoch)
+        self._leaving.pop(effect.session, None)
+        LOG.info("released", session=effect.session, epoch=effect.epoch, keep=effect.keep)
+
+    async def settle(self) -> None:
+        """Waits for what is under way; nothing new begins because nothing is held any more."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))

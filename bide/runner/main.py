@@ -1,0 +1,206 @@
+"""The runner as a process: takes its root, finds what is here, registers, and asks for work until it is told to go."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from bide.core import ids
+from bide.core.limits import DRAIN_POLL_S, DRAIN_S, POLL_S, RESEND_S, UPLOAD_TRIES_S
+from bide.core.refusals import Refused, Unavailable
+from bide.core.wire import Register, Registered, Sync, SyncReply
+from bide.runner import inventory
+from bide.runner.gateway import Gateway
+from bide.runner.layout import lock_root
+from bide.runner.link import Link
+from bide.runner.loop import Loop
+from bide.runner.sandbox import Choice, probe
+from bide.runner.sweep import sweep
+from bide.runner.workspace import Workspaces
+from bide.snapshots.blobs.http import HttpBlobs
+from bide.snapshots.blobs.layers import Retrying
+
+LOG = structlog.get_logger()
+MODEL_URL = "https://api.anthropic.com"
+Ready = Callable[[dict[str, object]], None]
+
+
+def run(
+    *,
+    server: str,
+    token: str,
+    name: str,
+    pool: str,
+    root: Path,
+    slots: int,
+    isolation: str = "",
+    on_ready: Ready | None = None,
+) -> int:
+    """Runs until SIGTERM or SIGINT, which drain; gives the exit code. A second signal ends it at once.
+
+    Raises `Refused` when this machine or the server will not have it.
+    """
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
+    lock = lock_root(root)
+    try:
+        for session in sweep(root):
+            LOG.warning("swept", session=session)
+        choice = probe(root, isolation)
+        return asyncio.run(_Daemon(server, token, name, pool, root, slots, choice, on_ready).run())
+    finally:
+        lock.release()
+
+
+class _Daemon:
+    def __init__(
+        self,
+        server: str,
+        token: str,
+        name: str,
+        pool: str,
+        root: Path,
+        slots: int,
+        choice: Choice,
+        on_ready: Ready | None,
+    ) -> None:
+        self._link = Link(server, token)
+        self._server, self._root, self._slots, self._on_ready = server, root, slots, on_ready
+        self._drivers = inventory.drivers()
+        self._hello = Register(
+            name=name, pool=pool, slots=slots, root=str(root), isolation=choice.isolation,
+            runtimes=inventory.runtimes(self._drivers), boot=_boot(root),
+        )  # fmt: skip
+        self._choice = choice
+        self._stop = asyncio.Event()
+
+    async def run(self) -> int:
+        registered = await self._register()
+        blobs = Retrying(HttpBlobs(self._server, registered.token))
+        self._workspaces = Workspaces(self._root, blobs, self._choice)
+        self._loop = loop = Loop(self._link, self._workspaces, self._drivers, self._choice)
+        loop.gateway = gateway = Gateway(
+            loop.called, os.environ.get("BIDE_MODEL_URL") or MODEL_URL, os.environ.get("ANTHROPIC_API_KEY", "")
+        )
+        listener = socket.create_server(("127.0.0.1", 0))
+        serving = asyncio.create_task(gateway.serve(listener), name="gateway")
+        ticking = asyncio.create_task(loop.tick_for_ever(), name="tick")
+        self._watch_signals()
+        self._say_ready(registered)
+        try:
+            await self._ask_for_work()
+        finally:
+            gateway.stop()
+            ticking.cancel()
+            await asyncio.gather(serving, ticking, return_exceptions=True)
+            await self._link.close()
+        left = sorted(loop.machine.runs)
+        for session in left:
+            LOG.error("left_behind", session=session, folder=str(self._root / session))
+        return 1 if left else 0
+
+    async def _register(self) -> Registered:
+        """The server may come later than the runner; a no is final."""
+        tries = 0
+        while True:
+            try:
+                return await self._link.register(self._hello)
+            except Unavailable as away:
+                LOG.warning("server_away", why=away.why)
+                await asyncio.sleep(UPLOAD_TRIES_S[min(tries, 2)])
+                tries += 1
+
+    def _watch_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._signalled)
+
+    def _signalled(self) -> None:
+        if self._stop.is_set():
+            os._exit(1)
+        LOG.info("draining", sessions=sorted(self._loop.machine.runs))
+        self._stop.set()
+        self._drain_until = self._loop.clock() + DRAIN_S
+        self._loop.perform(self._loop.machine.drain(self._loop.clock()))
+
+    def _say_ready(self, registered: Registered) -> None:
+        LOG.info("ready", runner=registered.id, isolation=self._choice.isolation, rung=self._choice.rung)
+        if self._on_ready is not None:
+            self._on_ready({"id": registered.id, "name": self._hello.name, "pool": self._hello.pool, "slots": self._slots,
+                            "root": str(self._root), "isolation": self._choice.isolation})  # fmt: skip
+
+    async def _ask_for_work(self) -> None:
+        """One sync after the other. While it drains it asks on, so that leases live until their sessions are parked."""
+        machine = self._loop.machine
+        interrupted = False
+        while not (self._stop.is_set() and not machine.runs):
+            if self._stop.is_set() and not interrupted and self._loop.clock() >= self._drain_until:
+                interrupted = True
+                self._loop.perform(machine.interrupt_all(self._loop.clock()))
+            if self._stop.is_set() and self._loop.clock() >= self._drain_until + DRAIN_S:
+                break
+            await self._sync_once()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._loop.settle(), RESEND_S)
+
+    async def _sync_once(self) -> None:
+        asked_at, machine = self._loop.clock(), self._loop.machine
+        ask = Sync(
+            boot=self._hello.boot,
+            leases=machine.held(),
+            free_slots=0 if self._stop.is_set() else max(0, self._slots - len(machine.runs)),
+            wait_s=DRAIN_POLL_S if self._stop.is_set() else POLL_S,
+            draining=self._stop.is_set(),
+            warm=self._workspaces.warm(),
+        )
+        syncing = asyncio.create_task(self._link.sync(ask))
+        try:
+            await self._until_done_or_stopped(syncing)
+            if syncing.done():
+                self._loop.synced(syncing.result(), asked_at)
+            else:
+                syncing.cancel()
+        except Unavailable as away:
+            LOG.warning("server_away", why=away.why)
+            await self._pause()
+        except Refused as refused:
+            LOG.error("sync_refused", code=refused.code, sentence=refused.sentence)
+            if refused.code in ("unauthenticated", "forbidden", "wrong_protocol", "fenced"):
+                raise
+            await self._pause()
+
+    async def _until_done_or_stopped(self, syncing: asyncio.Task[SyncReply]) -> None:
+        """A sync in flight is overtaken when the runner is told to go."""
+        stopping = asyncio.create_task(self._stop.wait())
+        waited: set[asyncio.Task[Any]] = {syncing} if self._stop.is_set() else {syncing, stopping}
+        await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+
+    async def _pause(self) -> None:
+        if self._stop.is_set():
+            await asyncio.sleep(DRAIN_POLL_S)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stop.wait(), UPLOAD_TRIES_S[0])
+
+
+def _boot(root: Path) -> str:
+    """Names this process; greater than the names of earlier ones on this root, even when the clock went back."""
+    path = root / ".boot"
+    before = path.read_text().strip() if path.exists() else ""
+    now = time.time()
+    boot = ids.mint(now, os.getpid(), os.urandom(8).hex())
+    while boot <= before:
+        now += 3600.0
+        boot = ids.mint(now, os.getpid(), os.urandom(8).hex())
+    path.write_text(boot)
+    return boot

@@ -1,0 +1,229 @@
+"""A session's folders on this runner: cloned, brought back, saved, kept warm, put aside. Blocking; run in a thread."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from bide.core import effects as e
+from bide.core import facts as f
+from bide.core.limits import LOST_ITEMS_MAX, WARM_FOLDERS_MAX
+from bide.core.refusals import Refused, Unavailable
+from bide.drivers.base import Carried, Driver
+from bide.runner import git
+from bide.runner.layout import Layout
+from bide.runner.sandbox import Choice
+from bide.snapshots.blobs.base import BlobStore
+from bide.snapshots.capture import capture
+from bide.snapshots.compare import same_as
+from bide.snapshots.losses import BadFolder, Damaged, Hostile, RootTaken
+from bide.snapshots.restore import restore
+from bide.snapshots.scan import Tree
+from bide.snapshots.verify import verify
+
+KEPT = ("workspace", "home", "conversation")
+NOT_KEPT = ("processes and ports", "temporary files", "tokens and settings of the lease")
+
+
+class Workspaces:
+    """All sessions' folders under one root. Each method works on one session, and on one at a time for each."""
+
+    def __init__(self, root: Path, blobs: BlobStore, choice: Choice, clock: Callable[[], float] = time.time) -> None:
+        self._root, self._blobs, self._choice, self._clock = root, blobs, choice, clock
+        self._known_good: dict[str, set[str]] = {}
+
+    def layout(self, session: str) -> Layout:
+        """The session's folders."""
+        return Layout(self._root, session)
+
+    # -- bringing it here ---------------------------------------------------------------------------------------------
+
+    def make(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
+        """Clones the repository, or brings back the checkpoint. Raises `Unavailable` while the blobs are out of reach."""
+        began, job, layout = time.monotonic(), effect.job, self.layout(effect.session)
+        carried = driver.carried(job.runtime_session_id)
+        try:
+            if job.checkpoint is None:
+                self.put_aside(effect.session, effect.epoch)
+                done = self._fresh(effect, layout)
+            else:
+                done = self._back(job.checkpoint, layout, carried)
+        except Refused as refused:
+            return e.NotRestored(lost=False, code=refused.code, sentence=refused.sentence, hint=refused.hint)
+        except Damaged as damaged:
+            items = tuple(f.Lost(what=i.what, bytes=i.bytes, reason=i.reason) for i in damaged.items[:LOST_ITEMS_MAX])
+            why = items[0].reason if items else "its blobs are missing"
+            sentence = f"checkpoint {job.checkpoint.n if job.checkpoint else 0} cannot be restored: {why}"
+            return e.NotRestored(lost=True, code="checkpoint_damaged", sentence=sentence, items=items)
+        except Hostile as hostile:
+            item = f.Lost(what=hostile.path, reason=hostile.reason)
+            return e.NotRestored(lost=True, code="checkpoint_hostile", sentence=str(hostile), items=(item,))
+        memory = driver.memory(layout.home, job.runtime_session_id)
+        return e.Restored(
+            source=done.source,
+            workspace=self._look(layout, job.repository),
+            files=done.files,
+            bytes=done.bytes,
+            seconds=round(time.monotonic() - began, 3),
+            kept=KEPT,
+            not_kept=(*NOT_KEPT, *(job.checkpoint.not_kept if job.checkpoint else ())),
+            stopped=job.checkpoint.stopped if job.checkpoint else (),
+            memory=memory.inputs,
+            notes=_told(job.checkpoint),
+            isolation=self._choice.isolation,
+        )
+
+    def _fresh(self, effect: e.Restore, layout: Layout) -> e.Restored:
+        layout.create(os.getuid())
+        shutil.rmtree(layout.workspace)
+        with self._git_config(effect.session) as config:
+            git.clone(effect.job.repository, effect.job.branch, layout.workspace, config)
+        layout.workspace.chmod(0o755)
+        (layout.home / ".gitconfig").write_text(git.IDENTITY)
+        layout.create(self._choice.uid_outside)
+        layout.hand_over(self._choice.uid_outside)
+        return e.Restored(source="fresh", workspace=f.Workspace())
+
+    def _back(self, saved: f.Checkpoint, layout: Layout, carried: Carried) -> e.Restored:
+        mark = self._mark(layout.session)
+        if mark.exists() and mark.read_text() == saved.root and self._unchanged(saved.root, layout):
+            mark.unlink()
+            return e.Restored(source="warm", workspace=f.Workspace(), files=saved.files, bytes=saved.bytes)
+        mark.unlink(missing_ok=True)
+        uid = self._choice.uid_outside
+        layout.create(uid)
+        state = layout.folder / ".runtime"
+        targets = {"workspace": layout.workspace, "home": layout.home, "runtime": state}
+        done = restore(saved.root, self._blobs, targets, owner=(uid, uid))
+        _merge(state, layout.home)
+        return e.Restored(source="checkpoint", workspace=f.Workspace(), files=done.files, bytes=done.bytes)
+
+    def _unchanged(self, root: str, layout: Layout) -> bool:
+        """A warm folder is a cache: it is checked against the checkpoint before it is trusted."""
+        places = {"workspace": layout.workspace, "home": layout.home, "runtime": layout.home}
+        with contextlib.suppress(KeyError, OSError):
+            return all(same_as(root, self._blobs, tree, at, self._cache(layout.session)) for tree, at in places.items())
+        return False
+
+    # -- saving it ----------------------------------------------------------------------------------------------------
+
+    def save(
+        self, effect: e.Capture, carried: Carried, repository: str, parent: str, stopped: tuple[str, ...]
+    ) -> e.Captured | e.NotCaptured:
+        """Writes a checkpoint, reads it back, and says what it is. Nothing local is touched."""
+        began, layout = time.monotonic(), self.layout(effect.session)
+        root = f"{effect.session}/{effect.epoch}-{effect.n}"
+        trees = (
+            Tree("runtime", layout.home, carried.keep),
+            Tree("workspace", layout.workspace),
+            Tree("home", layout.home, (), carried.private),
+        )
+        good = self._known_good.setdefault(effect.session, set())
+        try:
+            done = capture(trees, self._blobs, root, parent or None, self._cache(effect.session))
+            verify(root, self._blobs, known_good=good)
+        except Unavailable as away:
+            return e.NotCaptured(code="blobs_unavailable", reason=f"{away.what}: {away.why}")
+        except Damaged as damaged:
+            good.clear()
+            why = damaged.items[0].reason if damaged.items else "unknown"
+            return e.NotCaptured(code="read_back_failed", reason=f"What was written does not read back: {why}.")
+        except (RootTaken, BadFolder, Refused, OSError) as error:
+            return e.NotCaptured(code="capture_failed", reason=f"The workspace could not be saved: {error}")
+        return e.Captured(
+            root=root,
+            files=done.files,
+            bytes=done.bytes,
+            new_bytes=done.new_bytes,
+            seconds=round(time.monotonic() - began, 3),
+            verified_at=self._clock(),
+            kept=KEPT,
+            not_kept=tuple(f"{item.path}: {item.reason}" for item in done.not_kept) + done.warnings,
+            stopped=stopped,
+            workspace=self._look(layout, repository),
+        )
+
+    # -- letting it go ------------------------------------------------------------------------------------------------
+
+    def keep_warm(self, session: str, root: str) -> None:
+        """The folder stays as a cache of that checkpoint; the oldest beyond the budget go."""
+        layout = self.layout(session)
+        layout.forget()
+        mark = self._mark(session)
+        mark.parent.mkdir(mode=0o700, exist_ok=True)
+        mark.write_text(root)
+        self._known_good.pop(session, None)
+        for old in sorted(mark.parent.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)[WARM_FOLDERS_MAX:]:
+            shutil.rmtree(self.layout(old.name).folder, ignore_errors=True)
+            shutil.rmtree(self._cache(old.name), ignore_errors=True)
+            old.unlink()
+
+    def put_aside(self, session: str, epoch: int) -> None:
+        """What another epoch left here is kept as salvage, never current; the oldest beyond the budget go."""
+        layout = self.layout(session)
+        self._mark(session).unlink(missing_ok=True)
+        self._known_good.pop(session, None)
+        if not layout.folder.exists():
+            return
+        layout.forget()
+        salvage = self._root / ".salvage"
+        salvage.mkdir(mode=0o700, exist_ok=True)
+        target = salvage / f"{session}-{epoch}"
+        shutil.rmtree(target, ignore_errors=True)
+        layout.folder.rename(target)
+        for old in sorted(salvage.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)[WARM_FOLDERS_MAX:]:
+            shutil.rmtree(old, ignore_errors=True)
+
+    def warm(self) -> tuple[str, ...]:
+        """Sessions whose folder is kept here."""
+        marks = self._root / ".warm"
+        return tuple(sorted(p.name for p in marks.iterdir())) if marks.exists() else ()
+
+    # -- the parts ----------------------------------------------------------------------------------------------------
+
+    def _look(self, layout: Layout, repository: str) -> f.Workspace:
+        inside = layout.places(self._choice.stable_paths).workspace
+        with self._git_config(layout.session) as config:
+            return git.look(layout.workspace, inside, repository, config)
+
+    @contextlib.contextmanager
+    def _git_config(self, session: str) -> Iterator[Path]:
+        folder = self._root / ".git"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        config = folder / session
+        try:
+            yield config
+        finally:
+            config.unlink(missing_ok=True)
+
+    def _mark(self, session: str) -> Path:
+        return self._root / ".warm" / session
+
+    def _cache(self, session: str) -> Path:
+        cache = self._root / ".cache" / session
+        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return cache
+
+
+def _merge(state: Path, home: Path) -> None:
+    """Puts the runtime's own state where it belongs in the home, which was saved without it."""
+    seen = home.stat()
+    for entry in list(state.iterdir()):
+        entry.rename(home / entry.name)
+    os.utime(home, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    state.rmdir()
+
+
+def _told(saved: f.Checkpoint | None) -> tuple[str, ...]:
+    """What the coding agent is told about a workspace that came back, beyond what the server has to say."""
+    if saved is None or not saved.stopped:
+        return ()
+    return (
+        "This session was parked and went on in the same workspace. Not running any more: "
+        + "; ".join(saved.stopped)
+        + ".",
+    )
