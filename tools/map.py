@@ -25,7 +25,7 @@ FLOORS = (
 # The straight line of the data: what happens to a person's words, from the keyboard to the runtime and back.
 LINE = """\
 human → cli/web → server/routes → core.handle(decide) → store.append   (one transaction: facts + row + wake_at)
-      → dispatcher: placement → lease → runner/link (long poll) → core.runner → effects → runner/loop: restore, spawn, say
+      → server/exchange: placement → lease → runner/link (long poll) → core.runner → effects → runner/loop: restore, spawn, say
 runtime stdout/MCP call → drivers framing → Dialogue.feed() → RuntimeEvent → core.runner → Fact(epoch, n) → spool → link
       → server → handle(): fence epoch, dedupe n, append, give seq → store.since(cursor) → SSE / projections"""
 
@@ -36,7 +36,7 @@ TEN_FILES = (
     ("bide/core/decide.py", "which facts follow from the command, or why none"),
     ("bide/core/session.py", "what the facts make of the session, and when it must be looked at again"),
     ("bide/store/sqlite.py", "facts, row and wake-up time in one transaction"),
-    ("bide/server/loops/dispatcher.py", "a queued session finds a runner"),
+    ("bide/core/exchange.py", "a runner asks: leases are renewed, news handed out, a queued session finds its runner"),
     ("bide/core/runner.py", "the runner's side: grants and runtime events in, effects out"),
     ("bide/runner/loop.py", "the effects are performed: restore, spawn, say, save"),
     ("bide/drivers/claude_code/dialogue.py", "a runtime's bytes become events, orders become bytes"),

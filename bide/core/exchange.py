@@ -62,7 +62,7 @@ def renewal(sync: Sync, runner: Runner, lease_s: float) -> Exchange:
             renewals.append(renewed(done.session, lease_s))
     return SyncReply(
         grants=reckoning.again, renewed=tuple(renewals), lost=tuple(lost), commands=reckoning.news,
-        drain=runner.draining,
+        drain=runner.draining and not sync.draining,
     )  # fmt: skip
 
 
@@ -87,7 +87,9 @@ def claim(sync: Sync, runner: Runner, lease_s: float) -> Exchange:
             done = yield Do(session=s.id, command=grant)
             if isinstance(done, Done):
                 grants.append(granted(done.session, lease_s, lease_s))
-    return SyncReply(grants=tuple(grants), lost=tuple(lost), commands=tuple(news), drain=runner.draining)
+    return SyncReply(
+        grants=tuple(grants), lost=tuple(lost), commands=tuple(news), drain=runner.draining and not sync.draining
+    )
 
 
 def merge(first: SyncReply, second: SyncReply) -> SyncReply:

@@ -13,12 +13,13 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
 from bide.core import runtime as r
-from bide.core.hearing import clean, fact_of
+from bide.core.hearing import fact_of
 from bide.core.limits import INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
 from bide.core.recovery import GO_ON
 from bide.core.saver import Saver
 from bide.core.session import RUNTIME_INPUTS, Pending
+from bide.core.toolcalls import ToolCalls
 from bide.core.wire import Granted, News
 
 Goal = Literal["", "park", "finish", "cancel", "fail"]
@@ -47,19 +48,16 @@ class Run:
         self.heard: set[str] = set()
         self.attempts: dict[str, int] = {}
         self.untaken: dict[str, Pending] = {}  # told to the runtime, not yet found in its state
-        self.blocking = set(job.blocking)
-        self.asked: dict[str, str] = {}  # tool call -> question id
         self.turn, self.turn_open = job.turn, False
         self.goal: Goal = ""
         self.goal_text = ""
         self.goal_at = 0.0
-        self.finish = ""
-        self.finishing = False
         self.parking_told = False
         self.preamble = list(job.report)
         self.resumed_midway = False  # the restored conversation holds an input whose turn never ended
         self.saver = Saver(self.session, self.epoch, job.checkpoint, job.limits["checkpoint_interval_s"], now)
         self.outbox = Outbox(self.session, self.epoch)
+        self.tools = ToolCalls(self.outbox, job.blocking)
         self.record, self.receipt = self.outbox.record, self.outbox.receipt
         self.keep: Literal["warm", "salvage"] = "warm"
         self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=job))
@@ -98,7 +96,7 @@ class Run:
             self.heard.add(pending.id)
             if pending.type in RUNTIME_INPUTS:
                 self.queue.append(pending)
-                self.blocking.discard(pending.question_id)
+                self.tools.blocking.discard(pending.question_id)
             elif pending.type == "user.interrupt":
                 self._interrupt(pending)
         rank = {"interrupt": 0, "steer": 1, "next_turn": 2}
@@ -157,35 +155,6 @@ class Run:
             self.record(f.Error(code=failed.code, sentence=failed.sentence, hint=failed.hint))
             self.record(f.Ended(outcome="failed", summary=failed.sentence))
         self._leave()
-
-    def called(self, call: e.ToolCall, now: float) -> str:
-        """A tool of ours was called; gives the id of the question or assumption."""
-        match call:
-            case e.Asked(key=key):
-                if key in self.asked:
-                    return self.asked[key]
-                question_id = ids.mint(now + self.wall, self.session, self.epoch, key or self.outbox.n)
-                self.asked[key or question_id] = question_id
-                if call.blocking:
-                    self.blocking.add(question_id)
-                question = f.Question(
-                    id=question_id, session_id=self.session, question=clean(call.question),
-                    context=clean(call.context), options=tuple(map(clean, call.options)), blocking=call.blocking,
-                    impact=call.impact,
-                )  # fmt: skip
-                self.record(f.QuestionAsked(question=question))
-                return question_id
-            case e.Assumed(key=key, text=text):
-                known = key in self.asked
-                assumption_id = self.asked.setdefault(
-                    key, ids.mint(now + self.wall, self.session, self.epoch, key or self.outbox.n)
-                )
-                if not known:
-                    self.record(f.AssumptionRecorded(id=assumption_id, text=clean(text), impact=call.impact))
-                return assumption_id
-            case e.Finish(summary=summary):
-                self.finish, self.finishing = clean(summary), True
-                return ""
 
     def heard_event(self, event: r.RuntimeEvent, now: float) -> None:
         """One thing the runtime said."""
@@ -365,13 +334,13 @@ class Run:
         self._finish_if_asked()
 
     def _finish_if_asked(self) -> None:
-        if not self.finishing:
+        summary, self.tools.finish = self.tools.finish, None
+        if summary is None:
             return
-        self.finishing = False
-        if self.queue or self.blocking:
-            self.record(f.Note(text=f"Finish was asked too early: {self.finish}", code="not_finished"))
+        if self.queue or self.tools.blocking:
+            self.record(f.Note(text=f"Finish was asked too early: {summary}", code="not_finished"))
         else:
-            self.set_goal("finish", self.finish)
+            self.set_goal("finish", summary)
 
     def _ended_by_itself(self, reason: str) -> None:
         self.tries += 1

@@ -138,7 +138,7 @@ class Runner:
         run = self._run(session, epoch)
         if run is None or run.outbox.closed:
             return None, []
-        made = run.called(call, now)
+        made = run.tools.called(call, now + self.wall)
         return made, self._take(run, now)
 
     def tick(self, now: float) -> list[e.Effect]:

@@ -1,0 +1,43 @@
+"""What a runtime asks of bide itself by calling our tools, within one lease."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from bide.core import effects as e
+from bide.core import facts as f
+from bide.core import ids
+from bide.core.hearing import clean
+from bide.core.outbox import Outbox
+
+
+class ToolCalls:
+    """Remembers which calls it has answered, which blocking questions are open, and whether the end was asked for."""
+
+    def __init__(self, outbox: Outbox, blocking: Iterable[str]) -> None:
+        self._outbox = outbox
+        self._made: dict[str, str] = {}  # a call's own id -> what came of it: a repeated call makes nothing new
+        self.blocking = set(blocking)
+        self.finish: str | None = None  # the summary, once asked for
+
+    def called(self, call: e.ToolCall, wall: float) -> str:
+        """Answers one call; `wall` is epoch seconds. Gives the id of the question or assumption, "" for `finish`."""
+        if isinstance(call, e.Finish):
+            self.finish = clean(call.summary)
+            return ""
+        if call.key in self._made:
+            return self._made[call.key]
+        made = ids.mint(wall, self._outbox.session, self._outbox.epoch, self._outbox.n)
+        if call.key:
+            self._made[call.key] = made
+        if isinstance(call, e.Assumed):
+            self._outbox.record(f.AssumptionRecorded(id=made, text=clean(call.text), impact=call.impact))
+            return made
+        if call.blocking:
+            self.blocking.add(made)
+        question = f.Question(
+            id=made, session_id=self._outbox.session, question=clean(call.question), context=clean(call.context),
+            options=tuple(map(clean, call.options)), blocking=call.blocking, impact=call.impact,
+        )  # fmt: skip
+        self._outbox.record(f.QuestionAsked(question=question))
+        return made
