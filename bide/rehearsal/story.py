@@ -24,7 +24,9 @@ The integration test of this repository fails since plaindate was updated. Find 
   the options, then end your turn.
 - After my answer apply that fix and run the whole suite. When everything is done, call finish.
 """
-QUESTION = "plaindate 2.0.0 reads 03/04/2026 as 4 March; 1.4.0 read it as 3 April. How should exports be read from now on?"
+QUESTION = (
+    "plaindate 2.0.0 reads 03/04/2026 as 4 March; 1.4.0 read it as 3 April. How should exports be read from now on?"
+)
 DAY_FIRST = "Read every export day-first, as before"
 BY_HEADER = "Read each export as its first line says, and refuse exports without that line"
 CONTEXT = f"""\
@@ -81,7 +83,7 @@ CAUSE = bash("git show --stat HEAD; cat vendor/plaindate/CHANGES.md orders/reade
 RUN_REPRO = bash(".venv/bin/python repro.py | tee repro.log")
 BACK = bash(
     "pwd; git status --short --ignored;"
-    " .venv/bin/python -c 'import plaindate; print(\"plaindate\", plaindate.__version__, \"is installed\")';"
+    ' .venv/bin/python -c \'import plaindate; print("plaindate", plaindate.__version__, "is installed")\';'
     " .venv/bin/python repro.py"
 )
 SUITE = bash(".venv/bin/python -m unittest -v 2>&1")
@@ -130,7 +132,9 @@ def _next(past: Past, steps: Sequence[Step]) -> Turn | None:
         missing = [part for part in step.shows if part not in deed.text]
         if missing or (not step.shows and not deed.ok):
             why = f"{missing[0]!r} does not show" if missing else "it failed"
-            return Turn(text=f"I stop here, since {shown(step.call)} did not go as it should ({why}): {deed.text[-300:]}")
+            return Turn(
+                text=f"I stop here, since {shown(step.call)} did not go as it should ({why}): {deed.text[-300:]}"
+            )
     return None
 
 
@@ -162,14 +166,15 @@ def _second_act(past: Past, answer: Said) -> Turn:
             ]
         if "?? repro.py" not in back.text:
             steps.append(Step("The reproduction is gone; I write it again.", _write(past, "repro.py", REPRO)))
-        words = "All of it: the environment, and the script still shows the failure. I apply the fix." if len(steps) == 1 else ""
-        steps += _edits(past, "orders/reader.py", FIXES[choice], words)
+        here = "All of it: the environment, and the script still shows the failure. I apply the fix."
+        steps += _edits(past, "orders/reader.py", FIXES[choice], here if len(steps) == 1 else "")
         steps.append(Step("Now the whole suite.", SUITE, ("\nOK",)))
         if changelog:
             logged = ((UPDATED, f"{UPDATED}\n{LOGGED[choice]}"),)
-            steps += _edits(past, "CHANGELOG.md", logged, "The suite passes. The changelog too, as you asked.")
+            steps += _edits(past, "CHANGELOG.md", logged, "The suite passes. Now the changelog, as you asked.")
         summary = f"{choice}. The whole suite passes." + (" The changelog says so too." if changelog else "")
-        steps.append(Step("Everything is done.", Call(FINISH, {"summary": summary})))
+        words = "The changelog says so now." if changelog else "The suite passes."
+        steps.append(Step(f"{words} That is all.", Call(FINISH, {"summary": summary})))
     return _next(past, steps) or Turn(text="Done.")
 
 

@@ -11,6 +11,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import httpx2
 import uvicorn
@@ -53,8 +54,9 @@ class Gateway:
     def __init__(self, called: Called, model_url: str, model_key: str) -> None:
         self._called, self._model_url, self._model_key = called, model_url.rstrip("/"), model_key
         self._seats: dict[str, Seat] = {}
+        local = urlsplit(model_url).hostname in ("127.0.0.1", "localhost", "::1")  # no proxy knows our loopback
         self._upstream = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(HTTP_S, read=MODEL_S), headers={"accept-encoding": "identity"}
+            timeout=httpx2.Timeout(HTTP_S, read=MODEL_S), headers={"accept-encoding": "identity"}, trust_env=not local
         )
         self._server: uvicorn.Server | None = None
         self.url = ""

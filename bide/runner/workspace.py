@@ -62,10 +62,11 @@ class Workspaces:
         except Hostile as hostile:
             item = f.Lost(what=hostile.path, reason=hostile.reason)
             return e.NotRestored(lost=True, code="checkpoint_hostile", sentence=str(hostile), items=(item,))
-        memory = driver.memory(layout.home, job.runtime_session_id)
+        memory, workspace = driver.memory(layout.home, job.runtime_session_id), self._look(layout, job.repository)
+        moved = _moved(job.checkpoint, workspace)
         return e.Restored(
             source=done.source,
-            workspace=self._look(layout, job.repository),
+            workspace=workspace,
             files=done.files,
             bytes=done.bytes,
             seconds=round(time.monotonic() - began, 3),
@@ -73,7 +74,8 @@ class Workspaces:
             not_kept=(*NOT_KEPT, *(job.checkpoint.not_kept if job.checkpoint else ())),
             stopped=job.checkpoint.stopped if job.checkpoint else (),
             memory=memory.inputs,
-            notes=_told(job.checkpoint),
+            moved=moved,
+            notes=_told(job.checkpoint, moved),
             isolation=self._choice.isolation,
         )
 
@@ -218,12 +220,19 @@ def _merge(state: Path, home: Path) -> None:
     state.rmdir()
 
 
-def _told(saved: f.Checkpoint | None) -> tuple[str, ...]:
+def _moved(saved: f.Checkpoint | None, now: f.Workspace) -> tuple[str, str] | None:
+    """Without a sandbox the path of the workspace depends on the runner's root."""
+    before = saved.workspace.cwd if saved else ""
+    return (before, now.cwd) if before and before != now.cwd else None
+
+
+def _told(saved: f.Checkpoint | None, moved: tuple[str, str] | None) -> tuple[str, ...]:
     """What the coding agent is told about a workspace that came back, beyond what the server has to say."""
-    if saved is None or not saved.stopped:
-        return ()
-    return (
-        "This session was parked and went on in the same workspace. Not running any more: "
-        + "; ".join(saved.stopped)
-        + ".",
-    )
+    told: list[str] = []
+    if saved and saved.stopped:
+        told.append("This session was parked in between. Not running any more: " + "; ".join(saved.stopped) + ".")
+    if moved:
+        told.append(
+            f"The workspace is now at {moved[1]}; it was at {moved[0]}. Absolute paths in environments may be stale."
+        )
+    return tuple(told)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import shutil
 import subprocess
@@ -23,14 +24,14 @@ pytestmark = pytest.mark.anyio
 NOTE = "Please also update the changelog"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture
-async def gateway(tmp_path: Path) -> AsyncIterator[GatewayStub]:
-    stub = GatewayStub(tmp_path / "model")
+@pytest.fixture(scope="module")
+async def gateway(anyio_backend: str, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[GatewayStub]:
+    stub = GatewayStub(tmp_path_factory.mktemp("model"))
     stub.model.story = tale.story
     await stub.start()
     yield stub
@@ -39,17 +40,24 @@ async def gateway(tmp_path: Path) -> AsyncIterator[GatewayStub]:
     await stub.stop()
 
 
-async def begin(root: Path, gateway: GatewayStub, session: str) -> Live:
-    live = Live(ClaudeCode(), root, session, gateway.url)
+@pytest.fixture(scope="module")
+async def asked(gateway: GatewayStub, tmp_path_factory: pytest.TempPathFactory) -> Live:
+    """A session that has asked its question and ended; its folders lie there for any runner to take."""
+    root = tmp_path_factory.mktemp("first")
+    plant(root / "workspace")
+    live = Live(ClaudeCode(), root, str(uuid.uuid4()), gateway.url)
     await live.start()
+    assert await live.turn(tale.TASK) == Idle("completed")
+    await live.close()
     return live
 
 
-async def asked(root: Path, gateway: GatewayStub, session: str) -> Live:
-    """A session that has asked its question."""
-    plant(root / "workspace")
-    live = await begin(root, gateway, session)
-    assert await live.turn(tale.TASK) == Idle("completed")
+async def elsewhere(asked: Live, gateway: GatewayStub, root: Path) -> Live:
+    """The same session at another place; its process is another one."""
+    await asyncio.to_thread(shutil.copytree, asked.root, root, symlinks=True, dirs_exist_ok=True)
+    gateway.asked.clear()
+    live = Live(ClaudeCode(), root, asked.job.session_id, gateway.url)
+    assert (await live.start()).rung == "native"
     return live
 
 
@@ -72,71 +80,60 @@ def git(root: Path, *words: str) -> str:
     ).stdout
 
 
-async def test_it_reproduces_the_failure_and_asks_before_it_changes_anything(
-    tmp_path: Path, gateway: GatewayStub
-) -> None:
-    live = await asked(tmp_path, gateway, str(uuid.uuid4()))
-    assert [name for name, _ in gateway.asked] == ["record_assumption", "ask_human"]
-    question = gateway.asked[-1][1]
+async def test_it_reproduces_the_failure_and_asks_before_it_changes_anything(asked: Live, gateway: GatewayStub) -> None:
+    calls = [event for event in asked.of(Called) if event.name.startswith("mcp__")]
+    assert [call.name for call in calls] == [tale.ASSUME, tale.ASK]
+    question = json.loads(calls[-1].input)
     assert question["options"] == [tale.DAY_FIRST, tale.BY_HEADER]
     assert question["blocking"]
-    assert "FAILED" in output_of(live, tale.FAILING)
-    assert git(tmp_path, "status", "--short", "--ignored").splitlines() == [
+    assert "FAILED" in output_of(asked, tale.FAILING)
+    assert git(asked.root, "status", "--short", "--ignored").splitlines() == [
         "?? repro.log", "?? repro.py", "!! .venv/", "!! orders/__pycache__/", "!! tests/__pycache__/",
     ]  # fmt: skip
-    assert (tmp_path / "workspace/repro.log").read_text().startswith("03/04/2026 is read as 2026-03-04\n")
+    assert (asked.root / "workspace/repro.log").read_text().startswith("03/04/2026 is read as 2026-03-04\n")
 
 
-@pytest.mark.parametrize("choice", [tale.DAY_FIRST, tale.BY_HEADER])
-async def test_the_answer_is_done_elsewhere_without_installing_anything_again(
-    tmp_path: Path, gateway: GatewayStub, choice: str
+@pytest.mark.parametrize(("choice", "in_mid_turn"), [(tale.DAY_FIRST, False), (tale.BY_HEADER, True)])
+async def test_the_answer_is_done_elsewhere_and_a_message_taken_up_without_installing_again(
+    tmp_path: Path, asked: Live, gateway: GatewayStub, choice: str, in_mid_turn: bool
 ) -> None:
-    session = str(uuid.uuid4())
-    await (await asked(tmp_path / "one", gateway, session)).close()
-    shutil.move(tmp_path / "one", tmp_path / "two")
-    live = await begin(tmp_path / "two", gateway, session)
+    live = await elsewhere(asked, gateway, tmp_path)
     live.deliver(answer(choice))
     await live.until(lambda: any("unittest -v" in command for command in commands(live)))
-    live.deliver(NOTE)
+    if in_mid_turn:
+        live.steer(NOTE)
+    else:
+        live.deliver(NOTE)
     assert await live.first(Idle) == Idle("completed")
     assert not [command for command in commands(live) if re.search("install.py|venv --", command)]
     assert "is read as 2026-03-04" in output_of(live, tale.BACK)
     suite = output_of(live, tale.SUITE)
     assert suite.rstrip().endswith("OK")
     assert float(re.findall(r"Ran 3 tests in ([\d.]+)s", suite)[0]) > 2  # else no message could arrive while it runs
-    assert tale.LOGGED[choice] in (tmp_path / "two/workspace/CHANGELOG.md").read_text()
-    assert (tmp_path / "two/workspace/orders/reader.py").read_text() != original("orders/reader.py")
+    assert tale.LOGGED[choice] in (tmp_path / "workspace/CHANGELOG.md").read_text()
+    assert (tmp_path / "workspace/orders/reader.py").read_text() != original("orders/reader.py")
     finished = [given["summary"] for name, given in gateway.asked if name == "finish"]
-    assert finished
+    assert len(finished) == (1 if in_mid_turn else 2)
     assert "changelog" in finished[-1]
     await live.close()
 
 
-async def test_a_message_in_mid_turn_is_taken_up_in_that_turn(tmp_path: Path, gateway: GatewayStub) -> None:
-    live = await asked(tmp_path, gateway, str(uuid.uuid4()))
-    live.deliver(answer(tale.DAY_FIRST))
-    await live.until(lambda: any("unittest -v" in command for command in commands(live)))
-    live.steer(NOTE)
-    assert await live.nth(Idle, 1) == Idle("completed")
-    assert tale.LOGGED[tale.DAY_FIRST] in (tmp_path / "workspace/CHANGELOG.md").read_text()
-    assert [name for name, _ in gateway.asked].count("finish") == 1
-    await live.close()
-
-
-async def test_a_dependency_that_got_lost_is_noticed_and_installed_again(tmp_path: Path, gateway: GatewayStub) -> None:
-    live = await asked(tmp_path, gateway, str(uuid.uuid4()))
+async def test_a_dependency_that_got_lost_is_noticed_and_installed_again(
+    tmp_path: Path, asked: Live, gateway: GatewayStub
+) -> None:
+    live = await elsewhere(asked, gateway, tmp_path)
     await asyncio.to_thread(shutil.rmtree, tmp_path / "workspace/.venv")
     assert await live.turn(answer(tale.DAY_FIRST)) == Idle("completed")
     assert [command for command in commands(live) if "install.py" in command]
-    assert gateway.asked[-1][0] == "finish"
+    assert [name for name, _ in gateway.asked] == ["finish"]
     await live.close()
 
 
-async def test_a_suite_that_fails_is_never_called_finished(tmp_path: Path, gateway: GatewayStub) -> None:
-    live = await asked(tmp_path, gateway, str(uuid.uuid4()))
-    (tmp_path / "workspace/tests/test_more.py").write_text("import unittest, missing\n")
+async def test_a_suite_that_fails_is_never_called_finished(tmp_path: Path, asked: Live, gateway: GatewayStub) -> None:
+    live = await elsewhere(asked, gateway, tmp_path)
+    (tmp_path / "workspace/tests/test_inbox.py").write_text("import missing\n")
     assert await live.turn(answer(tale.DAY_FIRST)) == Idle("completed")
-    assert gateway.asked[-1][0] == "ask_human"
+    assert not gateway.asked
     assert "I stop here" in live.of(Spoke)[-1].text
     await live.close()
 

@@ -1,0 +1,171 @@
+"""What is missing on this machine, each thing checked by trying it; nothing here can fail, it can only be found out."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Annotated, cast
+
+from cyclopts import Parameter
+from msgspec import Struct
+
+from bide.cli import out, tables, when
+from bide.cli.flags import FLAGS, Flags
+from bide.client import Client, find
+from bide.client.connection import home, recorded
+from bide.core import limits
+from bide.core.refusals import Refused
+from bide.core.runtime import Runtime
+from bide.drivers.base import OpenDriver
+from bide.runner import sandbox
+from bide.server.settings import WORDS
+
+PYTHON = (3, 11)
+UNHEALTHY = 1
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. `hint` says what to do where it is not ok."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+
+async def doctor(
+    *,
+    data: Annotated[Path | None, Parameter(help="The data folder to look at. Else BIDE_HOME, else ~/.bide.")] = None,
+    flags: Flags = FLAGS,
+) -> int:
+    """Look for what is missing on this machine. Exit code 1 when something is."""
+    folder = (data or home(os.environ)).expanduser().absolute()
+    rooms: list[Callable[[], list[Check]]] = [_python, _git, _sandbox, _runtimes, lambda: _folder(folder)]
+    found: list[Check] = []
+    for look in rooms:
+        found += await _safely(asyncio.to_thread(look))
+    found += await _safely(_server(flags))
+    ok = all(one.ok for one in found)
+    if flags.json:
+        out.emit({"ok": ok, "checks": found})
+    else:
+        rows = [
+            (one.name, "ok" if one.ok else "MISSING", f"{one.detail}\n{one.hint}" if one.hint else one.detail)
+            for one in found
+        ]
+        tables.show(("check", "", "found"), rows, wraps="found")
+        out.say("\nNothing is missing." if ok else "\nSomething is missing; the hints say what helps.")
+    return 0 if ok else UNHEALTHY
+
+
+async def _safely(look: Awaitable[list[Check]]) -> list[Check]:
+    """A check that fails is a finding, too."""
+    try:
+        return await look
+    except Refused as refused:
+        return [Check(name="server", ok=False, detail=refused.sentence, hint=refused.hint)]
+    except Exception as error:  # noqa: BLE001 - the doctor has to be able to say what is wrong with anything
+        return [
+            Check(name="doctor", ok=False, detail=f"{type(error).__name__}: {error}", hint="This is a bug of bide.")
+        ]
+
+
+def _python() -> list[Check]:
+    ok = sys.version_info[:2] >= PYTHON
+    version = ".".join(map(str, sys.version_info[:3]))
+    wanted = ".".join(map(str, PYTHON))
+    return [Check(name="python", ok=ok, detail=version, hint="" if ok else f"Install Python {wanted} or newer.")]
+
+
+def _git() -> list[Check]:
+    hint = "Install git; sessions begin with a clone."
+    try:
+        ran = subprocess.run(("git", "--version"), capture_output=True, timeout=limits.PROBE_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return [Check(name="git", ok=False, detail=f"It cannot be run: {error}", hint=hint)]
+    detail = ran.stdout.decode("utf-8", "replace").strip().removeprefix("git version ")
+    return [Check(name="git", ok=ran.returncode == 0, detail=detail, hint="" if ran.returncode == 0 else hint)]
+
+
+def _sandbox() -> list[Check]:
+    with tempfile.TemporaryDirectory(prefix="bide-doctor-") as folder:
+        Path(folder).chmod(0o711)  # the session's user has to get through
+        try:
+            choice = sandbox.probe(Path(folder))
+        except Refused as refused:
+            return [Check(name="sandbox", ok=False, detail=refused.sentence, hint=refused.hint)]
+    failed = "; ".join(f"{rung}: {why}" for rung, worked, why in choice.tried if not worked)
+    detail = choice.rung + (f" (not {failed})" if failed else "")
+    hint = "" if choice.isolation != "none" else "Sessions see the whole machine. Install bubblewrap to shut them in."
+    return [Check(name="sandbox", ok=True, detail=detail, hint=hint)]
+
+
+def _runtimes() -> list[Check]:
+    """Each runtime that a driver is installed for. Only the one that sessions have unless told otherwise must be there."""
+    return list(_probed())
+
+
+def _probed() -> Iterator[Check]:
+    for entry in sorted(entry_points(group="bide.drivers"), key=lambda entry: entry.name):
+        try:
+            driver = cast("OpenDriver", entry.load())()
+            runtime = driver.probe(dict(os.environ))
+        except Exception as error:  # noqa: BLE001 - a driver of somebody else may fail in any way
+            runtime = Runtime(name=entry.name, version="", problem=f"Its driver fails: {error}")
+        ok = not runtime.problem or entry.name != WORDS["runtime"]
+        yield Check(name=f"runtime {entry.name}", ok=ok, detail=runtime.problem or runtime.version, hint=runtime.hint)
+
+
+def _folder(folder: Path) -> list[Check]:
+    there = next(one for one in (folder, *folder.parents) if one.is_dir())
+    try:
+        with tempfile.TemporaryFile(dir=there) as file:
+            file.write(b"bide")
+            file.flush()
+        writable = Check(
+            name="data folder", ok=True, detail=str(folder) + ("" if there == folder else " (not made yet)")
+        )
+    except OSError as error:
+        hint = "Give a folder that is yours: --data DIR or BIDE_HOME."
+        writable = Check(name="data folder", ok=False, detail=f"{folder}: {error.strerror}", hint=hint)
+    free = shutil.disk_usage(there).free
+    room = free >= limits.DISK_FREE_BYTES
+    hint = "" if room else f"Checkpoints need room; make at least {when.size(limits.DISK_FREE_BYTES)} free."
+    return [writable, Check(name="disk", ok=room, detail=f"{when.size(free)} free", hint=hint)]
+
+
+async def _server(flags: Flags) -> list[Check]:
+    named = flags.server or os.environ.get("BIDE_SERVER") or recorded(home(os.environ))
+    if not named:
+        return [Check(name="server", ok=True, detail="None is known here yet.", hint="`bide up` starts one.")]
+    connection = find(flags.server, flags.token)
+    async with Client(connection=connection) as client:
+        seconds, clock = await client.clock()
+        answers = Check(name="server", ok=True, detail=f"{connection.url} answers in {seconds * 1000:.0f} ms")
+        return [answers, _skew(clock), await _fleet(client)]
+
+
+def _skew(clock: float) -> Check:
+    if not clock:
+        return Check(name="clock", ok=True, detail="The server does not say its time.")
+    apart = abs(time.time() - clock)
+    ok = apart <= limits.CLOCK_SKEW_S + 1  # what the server says has whole seconds
+    detail = "as the server's" if ok else f"{when.span(apart)} away from the server's"
+    return Check(name="clock", ok=ok, detail=detail, hint="" if ok else "Set both clocks by NTP.")
+
+
+async def _fleet(client: Client) -> Check:
+    try:
+        online = [one for one in await client.runners() if one["state"] == "online"]
+    except Refused as refused:
+        return Check(name="token", ok=False, detail=refused.sentence, hint=refused.hint)
+    hint = "" if online else "`bide up` or `bide runner` starts one; until then sessions stay queued."
+    return Check(name="runners", ok=bool(online), detail=f"{len(online)} online", hint=hint)

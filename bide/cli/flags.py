@@ -1,0 +1,55 @@
+"""Flags that many commands share, and the forms that values have on the command line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Annotated
+
+from cyclopts import Group, Parameter, Token
+
+from bide.cli import when
+from bide.client import Client
+
+CONNECTION = Group("Connection and output", sort_key=9)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Flags:
+    """Which server, as whom, and what stdout is for."""
+
+    server: Annotated[
+        str, Parameter(group=CONNECTION, help="Address of the server. Else BIDE_SERVER, else what `bide up` recorded.")
+    ] = ""
+    token: Annotated[str, Parameter(group=CONNECTION, help="Token. Else BIDE_TOKEN, else what `bide up` recorded.")] = (
+        ""
+    )
+    json: Annotated[bool, Parameter(group=CONNECTION, help="Only JSON on stdout.")] = False
+
+    def client(self) -> Client:
+        """A client for the server that is meant."""
+        return Client(self.server, self.token)
+
+
+FLAGS = Flags()
+
+
+def _duration(type_: type, tokens: Sequence[Token]) -> float:
+    return when.duration(tokens[0].value)
+
+
+def _moment(type_: type, tokens: Sequence[Token]) -> datetime:
+    return when.moment(tokens[0].value, datetime.now(UTC))
+
+
+Duration = Annotated[float, Parameter(converter=_duration)]
+Moment = Annotated[datetime, Parameter(converter=_moment)]
+SessionName = Annotated[str, Parameter(help="The session's id, or the beginning of it.")]
+
+
+def text_of(given: str) -> str:
+    """The text itself; what is piped in where it is `-`."""
+    return sys.stdin.read().rstrip("\n") if given == "-" else given

@@ -1,0 +1,85 @@
+"""Tables that fit the terminal, and the pieces of text that several commands show."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from bide.cli import inert, when
+from bide.client import shapes
+
+WIDTH, PIPED_WIDTH = 80, 120
+SHORT_ID = 13  # as far as the time in an id goes: ids of different milliseconds differ within it
+
+
+def width() -> int:
+    """Columns to fill: the terminal's; where stdout is none, what COLUMNS says."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size((WIDTH, 24)).columns
+    columns = os.environ.get("COLUMNS", "")
+    return int(columns) if columns.isdecimal() and int(columns) >= 40 else PIPED_WIDTH
+
+
+def show(headings: Sequence[str], rows: Iterable[Sequence[object]], *, wraps: str = "") -> None:
+    """Prints rows under headings; the column `wraps` takes the room that is left, over several lines."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", show_edge=False)
+    for heading in headings:
+        wrapping = heading == wraps
+        table.add_column(
+            heading.upper(), overflow="fold" if wrapping else "ellipsis", no_wrap=not wrapping,
+            ratio=1 if wrapping else None,
+        )  # fmt: skip
+    for row in rows:
+        table.add_row(*(Text(inert.text(cell).replace("\t", " ")) for cell in row))
+    table.expand = bool(wraps) and sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=width(), highlight=False, emoji=False, markup=False)
+    with console.capture() as captured:
+        console.print(table)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()))
+    sys.stdout.flush()
+
+
+def fields(pairs: Iterable[tuple[str, str]]) -> str:
+    """Names and values, aligned; what is empty is left out, and further lines of a value stand under its first."""
+    filled = [(name, value) for name, value in pairs if value]
+    room = max((len(name) for name, _ in filled), default=0)
+    return "\n".join(
+        f"  {name:<{room}}  {inert.text(value).replace(chr(10), chr(10) + ' ' * (room + 4))}" for name, value in filled
+    )
+
+
+def short(id: str, among: Iterable[str] = ()) -> str:
+    """As much of an id as names it among the others."""
+    others = [other for other in among if other != id]
+    end = SHORT_ID
+    while end < len(id) and any(other.startswith(id[:end]) for other in others):
+        end += 1
+    return id[:end].rstrip("-")
+
+
+def state(session: shapes.Session) -> str:
+    """The shown word with what belongs to it: `waiting for answer`, `ended completed`."""
+    if session["shown"] == "ended":
+        return f"ended {session['outcome'] or ''}".strip()
+    if session["shown"] in ("waiting", "parked") and session["turn"]["waiting_for"]:
+        return f"{session['shown']} for {session['turn']['waiting_for']}"
+    return session["shown"]
+
+
+def told(session: shapes.Session, now: datetime) -> str:
+    """One session in one sentence."""
+    return f"{short(session['id'])}  {state(session)} for {when.since(session['since'], now)}: {session['next_step']}"
+
+
+def receipt(found: shapes.Receipt) -> str:
+    """What became of an input, as a sentence."""
+    what = found["type"].removeprefix("user.").replace("_", " ")
+    how = f", {found['how'].replace('_', ' ')}" if found["how"] else ""
+    return f"{what} {found['status']}{how} (session {short(found['session_id'])})"

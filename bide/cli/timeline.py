@@ -1,0 +1,188 @@
+"""Events as lines of text: when, who or what, and what happened. Unknown types are shown with what they hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import date
+from typing import Any
+
+from bide.cli import inert, when
+from bide.cli.tables import short
+from bide.client.shapes import Event
+
+LABEL = 10
+INDENT = " " * (8 + 2 + LABEL + 2)
+OUTPUT_LINES, INPUT_CHARS = 8, 200
+
+Body = Mapping[str, Any]
+
+
+class Timeline:
+    """Remembers the day, so that it is said once."""
+
+    def __init__(self) -> None:
+        self._day: date | None = None
+
+    def lines(self, event: Event) -> list[str]:
+        """The event as it is printed, safe for a terminal."""
+        at = when.parsed(event["time"])
+        assert at is not None, "every event has its time"
+        here = when.local(at)
+        found = [] if here.date() == self._day else [f"-- {here:%A} {here.day} {here:%B %Y} --"]
+        self._day = here.date()
+        label, text = told(event)
+        first, *rest = inert.text(text).rstrip("\n").split("\n")
+        found.append(f"{here:%H:%M:%S}  {inert.line(label)[:LABEL]:<{LABEL}}  {first}".rstrip())
+        return found + [f"{INDENT}{line}".rstrip() for line in rest]
+
+
+def told(event: Event) -> tuple[str, str]:
+    """Label and text of an event."""
+    kind, body = event["type"], event["data"]
+    try:
+        tell = TOLD.get(kind)
+        label, text = (
+            tell(body) if tell else (kind.partition(".")[0], f"{kind.partition('.')[2]} {_rest(body)}".strip())
+        )
+    except (KeyError, TypeError, AttributeError, ValueError):  # a newer server may say it otherwise
+        label, text = kind, _rest(body)
+    if kind.startswith("user.") and kind != "user.receipt":
+        label = event["actor"] or label
+    return label, text
+
+
+def lost(item: Body) -> str:
+    """One thing that is gone, as a line."""
+    parts = [str(item.get("what", ""))]
+    if item.get("bytes"):
+        parts.append(f"({when.size(item['bytes'])})")
+    text = " ".join(parts) + (f": {item['reason']}" if item.get("reason") else "")
+    return text + (f". Way back: {item['recovery']}" if item.get("recovery") else "")
+
+
+def question(asked: Body) -> str:
+    """A question with its options."""
+    lines = [str(asked["question"])]
+    lines += [str(asked["context"])] if asked.get("context") else []
+    lines += [f"  {place}. {option}" for place, option in enumerate(asked.get("options") or (), 1)]
+    return "\n".join([*lines, f"bide answer {short(asked['id'])} TEXT"])
+
+
+def _message(body: Body) -> tuple[str, str]:
+    way = {"steer": "[into the turn] ", "interrupt": "[instead of the turn] "}.get(body.get("delivery", ""), "")
+    return "message", way + body["text"]
+
+
+def _answer(body: Body) -> tuple[str, str]:
+    said = "; ".join(filter(None, ("declines" if body.get("decline") else "", *body["choices"], body["text"])))
+    return "answer", f"[answer to {short(body['question_id'])}] {said}"
+
+
+def _receipt(body: Body) -> tuple[str, str]:
+    how = f" {body['how']}" if body.get("how") else ""
+    code = f" ({body['code']})" if body.get("code") else ""
+    return "input", f"{short(body['input_id'])} {body['status']}{how}{code}"
+
+
+def _call(body: Body) -> tuple[str, str]:
+    given = " ".join(str(body["input"]).split())
+    return "tool", f"{body['name']} {given[:INPUT_CHARS]}{'…' if len(given) > INPUT_CHARS else ''}"
+
+
+def _result(body: Body) -> tuple[str, str]:
+    lines = str(body["output"]).rstrip().split("\n")
+    more = len(lines) - OUTPUT_LINES
+    shown = lines[:OUTPUT_LINES] + ([f"… {more} more lines"] if more > 0 else [])
+    cut = [f"… cut, {when.size(body['bytes'])} in all"] if body.get("cut") and body.get("bytes") else []
+    return ("result" if body["ok"] else "failed"), "\n".join([*shown, *cut])
+
+
+def _restored(body: Body) -> tuple[str, str]:
+    source = {"warm": "the runner's own folder", "fresh": "the repository"}.get(body["source"])
+    text = f"restored from {source or 'checkpoint ' + str(body['checkpoint'])}"
+    if body.get("files"):
+        text += f": {body['files']} files, {when.size(body['bytes'])} in {when.span(body['seconds'])}"
+    more = [f"not running any more: {one}" for one in body.get("stopped") or ()]
+    more += [f"not kept: {', '.join(body['not_kept'])}"] if body.get("not_kept") else []
+    return "workspace", "\n".join([text, *more])
+
+
+def _rolled_back(body: Body) -> tuple[str, str]:
+    text = f"rolled back to checkpoint {body['checkpoint']}: {body['turns']} turns, {when.span(body['seconds'])} lost"
+    return "LOSS", "\n".join([text, *(f"- {lost(item)}" for item in body["lost"])])
+
+
+def _gone(body: Body) -> tuple[str, str]:
+    return "LOSS", "\n".join([f"lost: {body['reason']}", *(f"- {lost(item)}" for item in body["lost"])])
+
+
+def _saved(body: Body) -> tuple[str, str]:
+    saved = body["checkpoint"]
+    return "saved", (
+        f"checkpoint {saved['n']}: {saved['files']} files, {when.size(saved['bytes'])}, "
+        f"{when.size(saved['new_bytes'])} new, {when.span(saved['seconds'])}"
+    )
+
+
+def _parked(body: Body) -> tuple[str, str]:
+    kept = f", kept until {when.clock(body['expires_at'])}" if body.get("expires_at") else ""
+    return "session", f"parked with checkpoint {body['checkpoint']} in {when.span(body['seconds'])}{kept}"
+
+
+def _trouble(body: Body) -> tuple[str, str]:
+    return "error", f"{body['sentence']}" + (f"\n{body['hint']}" if body.get("hint") else "")
+
+
+def _turn_ended(body: Body) -> tuple[str, str]:
+    return "turn", f"ended: {body['result']}" + (f", {body['detail']}" if body.get("detail") else "")
+
+
+TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
+    "session.created": lambda b: ("session", f"created in {b['project']} for {b['runtime']}"),
+    "session.queued": lambda b: ("session", f"queued: {b['reason']}" if b["reason"] else "queued"),
+    "session.leased": lambda b: ("session", f"taken by runner {b['runner_name'] or b['runner']}"),
+    "session.resuming": lambda b: ("session", f"resumes from checkpoint {b['checkpoint']}"),
+    "session.parking": lambda b: ("session", f"parks: {b['reason']}"),
+    "session.parked": _parked,
+    "session.interrupted": lambda b: ("session", f"lost its runner: {b['reason']}"),
+    "session.ended": lambda b: ("session", f"ended, {b['outcome']}" + (f": {b['summary']}" if b["summary"] else "")),
+    "session.reopened": lambda b: ("session", "goes on"),
+    "turn.started": lambda b: ("turn", "begins"),
+    "turn.ended": _turn_ended,
+    "user.message": _message,
+    "user.interrupt": lambda b: ("stop", "interrupts the turn" + (", drops what is queued" * bool(b["drop_queued"]))),
+    "user.answer": _answer,
+    "user.cancel": lambda b: ("cancel", "cancels the session"),
+    "user.park": lambda b: ("park", "parks the session"),
+    "user.resume": lambda b: ("resume", "resumes the session"),
+    "user.extend": lambda b: ("extend", f"keeps the session until {when.clock(b['until'])}"),
+    "user.receipt": _receipt,
+    "assistant.message": lambda b: ("says", b["text"]),
+    "assistant.thought": lambda b: ("thinks", b["text"]),
+    "tool.call": _call,
+    "tool.result": _result,
+    "question.asked": lambda b: ("ASKS", question(b["question"])),
+    "question.answered": lambda b: ("question", f"{short(b['question_id'])} answered by {b['by']}"),
+    "question.declined": lambda b: ("question", f"{short(b['question_id'])} declined by {b['by']}"),
+    "question.withdrawn": lambda b: ("question", f"{short(b['question_id'])} withdrawn: {b['reason']}"),
+    "assumption.recorded": lambda b: ("assumes", f"{b['text']} ({b['impact']} impact)"),
+    "environment.restored": _restored,
+    "environment.moved": lambda b: ("workspace", f"moved from {b['from']} to {b['to']}"),
+    "environment.rolled_back": _rolled_back,
+    "environment.lost": _gone,
+    "runtime.started": lambda b: ("runtime", f"{b['runtime']} {b['version']} started"),
+    "runtime.resumed": lambda b: ("runtime", f"conversation resumed: {b['rung']} {b['reason']}".rstrip()),
+    "runtime.exited": lambda b: ("runtime", f"exited: {b['reason']}"),
+    "checkpoint.saved": _saved,
+    "checkpoint.failed": lambda b: ("saving", f"failed: {b['reason']}"),
+    "cost": lambda b: ("cost", f"{b['usd']:.4f} USD, {b['tokens']} tokens, {b['model']}"),
+    "note": lambda b: ("note", b["text"]),
+    "error": _trouble,
+    "gap": lambda b: ("GAP", f"events {b['from']} to {b['to']} are missing: {b['reason']}"),
+    "raw": lambda b: ("raw", b["frame"][:INPUT_CHARS]),
+}
+
+
+def _rest(body: Body) -> str:
+    return json.dumps(body, ensure_ascii=False, default=str)

@@ -1,0 +1,236 @@
+"""What the server's answers hold, as types of plain dicts: what a newer server adds passes through untouched.
+
+Times are RFC 3339 in UTC; names ending in `_s` are seconds.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, Literal, TypedDict, TypeVar
+
+from bide.core.nouns import Impact, QuestionKind, QuestionStatus, ReceiptStatus
+
+T = TypeVar("T")
+Shown = Literal["queued", "starting", "working", "waiting", "parking", "parked", "resuming", "ended"]
+
+
+class Items(TypedDict, Generic[T]):
+    """One page of a list; `next` is the cursor of the rest, None at the end."""
+
+    items: list[T]
+    next: str | None
+
+
+class Turn(TypedDict):
+    """`state` is `working` or `waiting`."""
+
+    n: int
+    state: str
+    waiting_for: str | None
+
+
+class Environment(TypedDict):
+    """Workspace, home and toolchain on some runner."""
+
+    id: str
+    state: str
+    reset_count: int
+    resume_source: str | None
+
+
+class Cost(TypedDict):
+    """What was spent so far."""
+
+    usd: float
+    tokens: int
+
+
+class Workspace(TypedDict):
+    """Where the session works."""
+
+    repository: str
+    branch: str
+    head: str
+    git_root: str
+    cwd: str
+
+
+class Checkpoint(TypedDict):
+    """One atomic, verified save."""
+
+    id: str
+    n: int
+    epoch: int
+    turn: int
+    input_cursor: str | None
+    event_seq: int
+    files: int
+    bytes: int
+    new_bytes: int
+    seconds: float
+    consistency: str
+    verified_at: str | None
+    saved_at: str | None
+    kept: list[str]
+    not_kept: list[str]
+    root: str
+    workspace: Workspace
+    runtime_version: str
+
+
+class Session(TypedDict):
+    """A session. `shown` is the one word for what it does; `reason` says why."""
+
+    id: str
+    project: str
+    ticket: str | None
+    title: str
+    runtime: str
+    runtime_session_id: str
+    model: str
+    lifecycle: str
+    outcome: str | None
+    summary: str
+    turn: Turn
+    environment: Environment
+    shown: Shown
+    since: str
+    must_act: str
+    next_step: str
+    reason: str
+    pool: str
+    runner: str | None
+    runner_name: str | None
+    epoch: int
+    last_seq: int
+    checkpoint: Checkpoint | None
+    workspace: Workspace
+    limits: dict[str, float]
+    on_loss: str
+    cost: Cost
+    expires_at: str | None
+    created_at: str
+
+
+class Receipt(TypedDict):
+    """An input and what became of it."""
+
+    id: str
+    session_id: str
+    type: str
+    author: str
+    text: str
+    seq: int
+    status: ReceiptStatus
+    how: str | None
+    turn: int | None
+    code: str | None
+    accepted_at: str
+    delivered_at: str | None
+    consumed_at: str | None
+
+
+class Answer(TypedDict):
+    """The one answer that won."""
+
+    text: str
+    choices: list[str]
+    by: str
+    at: str | None
+    via: str
+    sources: list[str]
+
+
+class Question(TypedDict):
+    """What a session asks a human."""
+
+    id: str
+    session_id: str
+    question: str
+    context: str
+    options: list[str]
+    blocking: bool
+    impact: Impact
+    kind: QuestionKind
+    status: QuestionStatus
+    answer: Answer | None
+    asked_at: str | None
+    reason: str
+
+
+class Event(TypedDict):
+    """One numbered event of a session."""
+
+    id: str
+    session_id: str
+    seq: int
+    epoch: int
+    time: str
+    type: str
+    turn: int
+    actor: str
+    data: dict[str, Any]
+
+
+class RuntimeOnRunner(TypedDict):
+    """A runtime as one runner has it; `problem` says why it cannot be used there."""
+
+    name: str
+    version: str
+    capabilities: dict[str, Any]
+    problem: str
+    hint: str
+
+
+class Runtime(RuntimeOnRunner):
+    """A runtime, and where it is."""
+
+    pools: list[str]
+    runners: list[str]
+
+
+class Runner(TypedDict):
+    """A runner as the server knows it."""
+
+    id: str
+    name: str
+    pool: str
+    state: str
+    slots: int
+    slots_free: int
+    root: str
+    isolation: str
+    protocol: int
+    runtimes: list[RuntimeOnRunner]
+    warm: list[str]
+    last_seen_at: str | None
+
+
+class Limit(TypedDict):
+    """One bound, and where its value comes from."""
+
+    name: str
+    value: float
+    unit: str
+    min: float
+    max: float
+    default: float
+    origin: str
+    kept: str
+
+
+class Project(TypedDict):
+    """A repository with its settings."""
+
+    name: str
+    repository: str
+    settings: dict[str, float | str]
+    limits: list[Limit]
+    created_at: str
+
+
+class Started(TypedDict):
+    """A new session, the receipt of its first input, and the limits that hold for it."""
+
+    session: Session
+    inputs: list[Receipt]
+    limits: list[Limit]

@@ -1,0 +1,222 @@
+"""The same client for code that does not await: each call runs on an event loop in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from bide.client import shapes
+from bide.client.client import Client
+from bide.client.connection import Connection
+from bide.client.follow import Trouble
+from bide.core.nouns import Delivery
+
+T = TypeVar("T")
+
+
+class SyncClient:
+    """`Client` without await, as a context manager. May be used from several threads; methods are those of `Client`."""
+
+    def __init__(self, server: str = "", token: str = "", *, connection: Connection | None = None) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._client = Client(server, token, connection=connection)
+        self.connection = self._client.connection
+        self._thread = threading.Thread(target=self._loop.run_forever, name="bide-client", daemon=True)
+        self._thread.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connection; the client is of no use afterwards."""
+        if self._loop.is_closed():
+            return
+        self._do(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def _do(self, work: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C of the caller ends the request, too
+            raise
+
+    def _each(self, source: AsyncGenerator[T, None]) -> Generator[T, None, None]:
+        try:
+            while True:
+                try:
+                    yield self._do(_next(source))
+                except StopAsyncIteration:
+                    return
+        finally:
+            if not self._loop.is_closed():
+                self._do(_close(source))
+
+    def projects(self) -> list[shapes.Project]:
+        """All projects."""
+        return self._do(self._client.projects())
+
+    def project(self, name: str) -> shapes.Project:
+        """One project."""
+        return self._do(self._client.project(name))
+
+    def put_project(
+        self, name: str, *, repository: str | None = None, settings: Mapping[str, float | str] | None = None
+    ) -> shapes.Project:
+        """Creates or changes a project."""
+        return self._do(self._client.put_project(name, repository=repository, settings=settings))
+
+    def create_session(
+        self,
+        prompt: str,
+        *,
+        repository: str = "",
+        project: str = "",
+        branch: str = "",
+        title: str = "",
+        ticket: str = "",
+        runtime: str = "",
+        pool: str = "",
+        model: str = "",
+        settings: Mapping[str, float | str] | None = None,
+        dry_run: bool = False,
+        key: str = "",
+    ) -> shapes.Started:
+        """Starts a session."""
+        return self._do(
+            self._client.create_session(
+                prompt,
+                repository=repository,
+                project=project,
+                branch=branch,
+                title=title,
+                ticket=ticket,
+                runtime=runtime,
+                pool=pool,
+                model=model,
+                settings=settings,
+                dry_run=dry_run,
+                key=key,
+            )
+        )
+
+    def sessions(
+        self, *, project: str = "", ticket: str = "", shown: str = "", cursor: str = "", limit: int = 100
+    ) -> shapes.Items[shapes.Session]:
+        """A page of sessions, newest first."""
+        return self._do(self._client.sessions(project=project, ticket=ticket, shown=shown, cursor=cursor, limit=limit))
+
+    def session(self, session: str) -> shapes.Session:
+        """One session."""
+        return self._do(self._client.session(session))
+
+    def inputs(self, session: str) -> list[shapes.Receipt]:
+        """What people sent in."""
+        return self._do(self._client.inputs(session))
+
+    def checkpoints(self, session: str) -> list[shapes.Checkpoint]:
+        """What is saved."""
+        return self._do(self._client.checkpoints(session))
+
+    def questions(self, session: str = "", *, status: str = "") -> list[shapes.Question]:
+        """What a session asked, or all did."""
+        return self._do(self._client.questions(session, status=status))
+
+    def post(self, session: str, events: Sequence[Mapping[str, Any]], *, key: str = "") -> list[shapes.Receipt]:
+        """Posts inputs to a session's log."""
+        return self._do(self._client.post(session, events, key=key))
+
+    def send(self, session: str, text: str, *, delivery: Delivery = "next_turn", key: str = "") -> shapes.Receipt:
+        """Sends a message."""
+        return self._do(self._client.send(session, text, delivery=delivery, key=key))
+
+    def interrupt(self, session: str, *, drop_queued: bool = False, key: str = "") -> shapes.Receipt:
+        """Stops the running turn."""
+        return self._do(self._client.interrupt(session, drop_queued=drop_queued, key=key))
+
+    def answer(
+        self,
+        question: str,
+        text: str = "",
+        *,
+        choices: Sequence[str] = (),
+        decline: bool = False,
+        via: str = "api",
+        key: str = "",
+    ) -> shapes.Receipt:
+        """Answers a question, or declines to."""
+        return self._do(self._client.answer(question, text, choices=choices, decline=decline, via=via, key=key))
+
+    def cancel(self, session: str, *, key: str = "") -> shapes.Receipt:
+        """Ends the session as cancelled."""
+        return self._do(self._client.cancel(session, key=key))
+
+    def park(self, session: str, *, key: str = "") -> shapes.Receipt:
+        """Saves everything and frees the runner."""
+        return self._do(self._client.park(session, key=key))
+
+    def resume(self, session: str, *, key: str = "") -> shapes.Receipt:
+        """Brings a parked session back."""
+        return self._do(self._client.resume(session, key=key))
+
+    def extend(self, session: str, until: str, *, key: str = "") -> shapes.Receipt:
+        """Keeps a parked or ended session until then."""
+        return self._do(self._client.extend(session, until, key=key))
+
+    def events(self, session: str, *, after: int = 0, limit: int = 100) -> shapes.Items[shapes.Event]:
+        """A page of the log."""
+        return self._do(self._client.events(session, after=after, limit=limit))
+
+    def history(self, session: str, *, after: int = 0) -> Generator[shapes.Event, None, None]:
+        """All events there are now."""
+        return self._each(self._client.history(session, after=after))
+
+    def follow(
+        self, session: str, *, after: int = 0, until_ended: bool = False, on_trouble: Trouble | None = None
+    ) -> Generator[shapes.Event, None, None]:
+        """All events from a place on, and then those that come."""
+        return self._each(self._client.follow(session, after=after, until_ended=until_ended, on_trouble=on_trouble))
+
+    def wait_for(
+        self,
+        session: str,
+        *words: str,
+        timeout_s: float | None = None,
+        on_change: Callable[[shapes.Session], None] | None = None,
+        on_trouble: Trouble | None = None,
+    ) -> shapes.Session:
+        """Returns the session once it is shown as one of the words, or has ended."""
+        return self._do(
+            self._client.wait_for(session, *words, timeout_s=timeout_s, on_change=on_change, on_trouble=on_trouble)
+        )
+
+    def limits(self, *, project: str = "") -> list[shapes.Limit]:
+        """Every bound."""
+        return self._do(self._client.limits(project=project))
+
+    def runners(self) -> list[shapes.Runner]:
+        """Every runner."""
+        return self._do(self._client.runners())
+
+    def runtimes(self) -> list[shapes.Runtime]:
+        """What the runners can run."""
+        return self._do(self._client.runtimes())
+
+
+async def _next(source: AsyncGenerator[T, None]) -> T:
+    return await anext(source)
+
+
+async def _close(source: AsyncGenerator[T, None]) -> None:
+    await source.aclose()

@@ -1,0 +1,140 @@
+"""How the command line answers before and when something is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bide.cli import app
+from bide.cli.commands import COMMANDS
+from bide.core.refusals import CODES, EXIT_CODE, Kind, Refused
+from tests.cli.conftest import Bide
+
+PAGE = Path(__file__).with_name("help.txt")
+NAMES = [command.name for commands in COMMANDS.values() for command in commands]
+
+
+def test_help_lists_every_command_of_the_first_part(lone: Bide) -> None:
+    ran = lone("--help")
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out == PAGE.read_text("utf-8"), "write it anew: bide --help > tests/cli/help.txt"
+    assert ran.out == lone().out
+    wanted = (
+        "up runner run ps show attach send interrupt answer inbox park resume cancel logs limits runners doctor demo"
+    )
+    assert set(wanted.split()) <= set(NAMES)
+    assert max(map(len, ran.out.splitlines())) <= 110
+
+
+def test_help_is_there_at_once() -> None:
+    seconds = []
+    for _ in range(3):
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "bide.cli.main", "--help"], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - began)
+    assert min(seconds) < 0.3
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("demo", "runner")])
+def test_every_command_explains_itself_and_takes_json(lone: Bide, name: str) -> None:
+    ran = lone(name, "--help")
+    assert ran.code == 0
+    assert "Usage: bide" in ran.out
+    assert "--json" in ran.out or name == "project"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("shwo",), ("ps", "extra"), ("ps", "--nope"), ("run",), ("run", "."), ("ps", "--shown", "asleep"),
+        ("run", ".", "x", "--online-window", "15"), ("extend", "x", "--until", "someday"), ("extend", "x"),
+        ("send", "x", "y", "--delivery", "pigeon"), ("logs", "x", "--after", "y"), ("project", "nope"),
+    ],
+)  # fmt: skip
+def test_a_wrong_command_line_is_exit_code_2_with_a_sentence(lone: Bide, words: tuple[str, ...]) -> None:
+    ran = lone(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("bide: ")
+    assert "--help" in ran.err
+    assert "Traceback" not in ran.err
+    problem = lone(*words, "--json").problem
+    assert (problem["code"], bool(problem["detail"]), bool(problem["hint"])) == ("usage", True, True)
+
+
+def test_a_mistyped_command_names_the_one_that_was_meant(lone: Bide) -> None:
+    assert "'show'" in lone("shwo").err
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_every_kind_of_refusal_has_its_exit_code(lone: Bide, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = next(code for code, (of, _) in CODES.items() if of is kind)
+
+    def refuse(words: object) -> int:
+        raise Refused(code, "It is \x1b[31mso.", more=[1])
+
+    monkeypatch.setattr(app, "call", refuse)
+    ran = lone("ps")
+    assert (ran.code, ran.out) == (EXIT_CODE[kind], "")
+    assert ran.err.splitlines()[0] == "bide: It is \\x1b[31mso."
+    problem = lone("ps", "--json").problem
+    assert set(problem) >= {"type", "title", "status", "code", "detail", "hint", "more"}
+    assert problem["code"] == code
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    ran = subprocess.run(
+        f"{sys.executable} -m bide.cli.main --help | true; echo ${{PIPESTATUS[0]}}",
+        shell=True, executable="/bin/bash", capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert ran.stdout.strip() in ("0", "141")
+    assert ran.stderr == ""
+
+
+def test_without_a_server_the_way_to_one_is_said(lone: Bide, tmp_path: Path) -> None:
+    assert (lone("ps").code, "bide up" in lone("ps").err) == (7, True)
+    (tmp_path / "client.json").write_text('{"url": "http://127.0.0.1:9", "token": "x"}')
+    problem = lone("ps", "--json").problem
+    assert (problem["code"], problem["status"], "127.0.0.1:9" in problem["detail"]) == ("unreachable", 503, True)
+
+
+def test_the_doctor_finds_out_what_is_there_without_a_server(lone: Bide) -> None:
+    ran = lone("doctor", "--json")
+    checks = {one["name"]: one for one in ran.json["checks"]}
+    assert {"python", "git", "sandbox", "runtime scripted", "data folder", "disk", "server"} <= set(checks)
+    assert all(set(one) == {"name", "ok", "detail", "hint"} for one in checks.values())
+    assert ran.json["ok"] == all(one["ok"] for one in checks.values())
+    assert ran.code == (0 if ran.json["ok"] else 1)
+    assert "bide up" in checks["server"]["hint"]
+
+
+def test_the_doctor_survives_a_machine_where_everything_is_missing(
+    lone: Bide, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "client.json").write_text('{"url": "http://127.0.0.1:9", "token": "x"}')
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PATH", "/nowhere")
+    ran = lone("doctor", "--json", "--data", str(tmp_path / "file" / "data"))
+    missing = {one["name"] for one in ran.json["checks"] if not one["ok"]}
+    assert {"git", "server"} <= missing
+    assert all(one["hint"] for one in ran.json["checks"] if not one["ok"])
+    assert ran.code == 1
+    assert "MISSING" in lone("doctor").out
+
+
+def test_modules_of_commands_are_not_loaded_until_they_are_asked_for() -> None:
+    code = "import sys; from bide.cli.main import main; main(['--help']); print([m for m in sys.modules if 'cyclopts' in m or 'httpx2' in m])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_refusal_with_a_structure_inside_is_still_json(lone: Bide, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(words: object) -> int:
+        raise Refused("failed", "So.", path=Path("/x"))
+
+    monkeypatch.setattr(app, "call", refuse)
+    assert json.loads(lone("ps", "--json").err)["path"] == "/x"

@@ -1,0 +1,207 @@
+"""`bide up` as a process: it says where it is, comes back as it was, and its runner outlives it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bide.cli import local_runner
+from bide.core import limits
+from bide.core.refusals import Refused
+from bide.runner import procfs
+from tests.server.harness import LiveServer, repository, until
+
+SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
+
+
+@contextmanager
+def up(folder: Path, *words: str, runner: bool = False) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    env = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bide.cli.main", "up", "--json", *words, *([] if runner else ["--no-runner"])],
+        env=env | {"BIDE_HOME": str(folder)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, process.stderr.read() if process.stderr else ""
+        yield process, json.loads(line)
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture
+def sleepers() -> Iterator[list[int]]:
+    """Process ids that are ended after the test."""
+    started: list[int] = []
+    yield started
+    for pid in started:
+        try:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+        except (ProcessLookupError, ChildProcessError):
+            pass
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_restart_keeps_address_and_token(tmp_path: Path, number: signal.Signals) -> None:
+    with up(tmp_path, "--listen", "127.0.0.1:0", "--lease", "5s") as (process, first):
+        assert set(first) == {"url", "token", "data", "runner"}
+        assert (first["data"], first["runner"]) == (str(tmp_path), None)
+        kept = json.loads((tmp_path / "client.json").read_text())
+        assert kept == {"url": first["url"], "token": first["token"]}
+        second = subprocess.run(
+            [sys.executable, "-m", "bide.cli.main", "up", "--no-runner", "--json", "--data", str(tmp_path)],
+            capture_output=True, text=True, check=False, timeout=30,
+        )  # fmt: skip
+        assert (second.returncode, second.stdout) == (3, "")
+        assert json.loads(second.stderr.splitlines()[-1])["code"] in ("store_taken", "bad_setting")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+        assert (process.returncode, out) == (0, "")
+        assert "Traceback" not in err
+    with up(tmp_path) as (_, again):
+        assert again == first
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--listen", "nonsense"), ("--database", "mysql:x"), ("--lease", "0"), ("--blobs", "x"), ("--data", "/proc/x")],
+)
+def test_a_server_that_cannot_start_says_why(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bide.cli.main", "up", "--no-runner", "--json", *words],
+        env=os.environ | {"BIDE_HOME": str(tmp_path)}, capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (3, "")
+    assert json.loads(ran.stderr.splitlines()[-1])["code"] == "bad_setting"
+
+
+def test_a_living_runner_is_adopted_and_not_started_twice(tmp_path: Path, sleepers: list[int]) -> None:
+    first = local_runner.started(tmp_path, "http://127.0.0.1:1", 4, SLEEPER)
+    sleepers.append(first.recorded.pid)
+    again = local_runner.started(tmp_path, "http://127.0.0.1:1", 4, SLEEPER)
+    assert (first.adopted, again.adopted) == (False, True)
+    assert again.recorded == first.recorded
+    assert os.getsid(first.recorded.pid) == first.recorded.pid, "a session of its own: Ctrl-C does not reach it"
+
+
+def test_a_runner_that_ended_is_started_anew_even_when_its_pid_is_somebody_elses(
+    tmp_path: Path, sleepers: list[int]
+) -> None:
+    mine = procfs.ident(os.getpid())
+    assert mine is not None
+    stale = f'{{"pid": {mine.pid}, "start": {mine.start - 1}, "url": "http://127.0.0.1:1"}}'
+    (tmp_path / local_runner.RECORD).write_text(stale)
+    found = local_runner.started(tmp_path, "http://127.0.0.1:1", 4, SLEEPER)
+    sleepers.append(found.recorded.pid)
+    assert not found.adopted
+    assert found.recorded.pid != os.getpid()
+
+
+def test_a_runner_that_dials_another_address_is_replaced(tmp_path: Path, sleepers: list[int]) -> None:
+    old = local_runner.started(tmp_path, "http://127.0.0.1:1", 4, SLEEPER)
+    sleepers.append(old.recorded.pid)
+    new = local_runner.started(tmp_path, "http://127.0.0.1:2", 4, SLEEPER)
+    sleepers.append(new.recorded.pid)
+    assert (new.adopted, old.alive, new.alive) == (False, False, True)
+
+
+def test_a_runner_that_does_not_end_is_left_alone_and_named(
+    tmp_path: Path, sleepers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RUNNER_STOP_S", 0.3)
+    stubborn = "import signal, sys; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(1, flush=True); signal.pause()"
+    old = local_runner.started(tmp_path, "http://127.0.0.1:1", 4, (sys.executable, "-c", stubborn))
+    sleepers.append(old.recorded.pid)
+    until(lambda: old.last_words() == "1")
+    with pytest.raises(Refused) as refused:
+        local_runner.started(tmp_path, "http://127.0.0.1:2", 4, SLEEPER)
+    assert str(old.recorded.pid) in refused.value.sentence
+    assert old.alive
+
+
+def test_the_token_stands_in_no_command_line_and_the_log_is_private(tmp_path: Path, sleepers: list[int]) -> None:
+    words = local_runner._program(tmp_path, "http://127.0.0.1:1", 4)
+    assert "--token" not in words
+    found = local_runner.started(tmp_path, "http://127.0.0.1:1", 4, SLEEPER)
+    sleepers.append(found.recorded.pid)
+    assert found.log.stat().st_mode & 0o077 == 0
+
+
+def test_the_runner_outlives_the_server_and_goes_on_with_its_session(tmp_path: Path) -> None:
+    place, folder = repository(tmp_path / "repo"), tmp_path / "data"
+    folder.mkdir()
+    bide = (sys.executable, "-m", "bide.cli.main")
+    env = os.environ | {"BIDE_HOME": str(folder)}
+    pids: list[int] = []
+    try:
+        with up(folder, "--listen", "127.0.0.1:0", "--lease", "30s", "--slots", "2", runner=True) as (process, first):
+            pids.append(json.loads((folder / "runner.json").read_text())["pid"])
+            assert (first["runner"]["name"], first["runner"]["state"], first["runner"]["slots"]) == (
+                "local",
+                "online",
+                2,
+            )
+            words = (
+                "run",
+                str(place),
+                "hello",
+                "--runtime",
+                "scripted",
+                "--wait",
+                "waiting",
+                "--timeout",
+                "60s",
+                "--json",
+            )
+            ran = subprocess.run((*bide, *words), env=env, capture_output=True, text=True, check=True)
+            session = json.loads(ran.stdout)
+            assert session["shown"] == "waiting"
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=30)
+            assert f"kill {pids[0]}" in err
+        with up(folder, "--lease", "30s", runner=True) as (_, again):
+            assert (again["url"], again["token"]) == (first["url"], first["token"])
+            assert again["runner"]["id"] == first["runner"]["id"]
+            assert json.loads((folder / "runner.json").read_text())["pid"] == pids[0]
+            for words in (("park", session["id"]), ("send", session["id"], "go on")):
+                subprocess.run((*bide, *words), env=env, capture_output=True, check=True)
+            ran = subprocess.run((*bide, "show", session["id"], "--json"), env=env, capture_output=True, check=True)
+            assert json.loads(ran.stdout)["runtime_session_id"] == session["runtime_session_id"]
+            runner = procfs.ident(pids[0])
+            procfs.send(runner, signal.SIGTERM)  # while the server is there: it parks what it has
+            until(lambda: not procfs.alive(runner))
+    finally:
+        for pid in pids:
+            procfs.send(procfs.ident(pid), signal.SIGKILL)
+
+
+def test_a_runner_says_what_it_is_once_it_is_online(server: LiveServer, tmp_path: Path) -> None:
+    env = os.environ | {"BIDE_HOME": str(server.folder)}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bide.cli.main", "runner", "--name", "spoken", "--pool", "p", "--root", str(tmp_path),
+         "--slots", "3", "--json"],
+        env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        said = json.loads(process.stdout.readline())
+        assert (said["name"], said["pool"], said["slots"], said["state"]) == ("spoken", "p", 3, "online")
+        assert said["id"] in [one["id"] for one in server.ok("GET", "/v1/runners")["items"]]
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=30)
+        assert (process.returncode, out) == (0, ""), err
+    finally:
+        process.kill()
+        process.communicate()
