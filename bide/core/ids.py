@@ -25,6 +25,11 @@ def mint(now: float, *parts: object) -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
+def moment(id: str) -> float:
+    """The moment an id was minted for, epoch seconds."""
+    return int(id.replace("-", "")[:12], 16) / 1000
+
+
 def parse(text: str, what: str = "id") -> str:
     """The canonical lower-case form of an id from outside, or `Refused('bad_id')`."""
     lowered = text.strip().lower()

@@ -216,6 +216,9 @@ class Run:
             return
         if self.runtime_until == -1.0:
             self.runtime_until = now + INTERRUPT_S
+        # Before the next turn begins, so that the end of this one is saved; it delays no input.
+        if not self.goal and self.saver.due(now, self.turn_open):
+            self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n))
         if self.goal:
             self._towards_goal(now)
         elif self.runtime == "none":
@@ -227,8 +230,6 @@ class Run:
                 self._nudge(now)
         elif self.runtime == "working" and self.queue and self.turn_open:
             self._into_turn()
-        if not self.goal and self.saver.due(now, self.turn_open):
-            self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n))
 
     def tick(self, now: float) -> None:
         """Deadlines of the runtime: one that does not start or does not stop its turn is ended."""

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import structlog
 
 from bide.core import ids
@@ -135,8 +136,14 @@ class _Daemon:
     def _say_ready(self, registered: Registered) -> None:
         LOG.info("ready", runner=registered.id, isolation=self._choice.isolation, rung=self._choice.rung)
         if self._on_ready is not None:
-            self._on_ready({"id": registered.id, "name": self._hello.name, "pool": self._hello.pool, "slots": self._slots,
-                            "root": str(self._root), "isolation": self._choice.isolation})  # fmt: skip
+            hello = self._hello
+            self._on_ready(
+                {
+                    "id": registered.id, "name": hello.name, "pool": hello.pool, "slots": hello.slots,
+                    "root": hello.root, "isolation": hello.isolation, "protocol": hello.protocol,
+                    "runtimes": msgspec.to_builtins(hello.runtimes),
+                }
+            )  # fmt: skip
 
     async def _ask_for_work(self) -> None:
         """One sync after the other. While it drains it asks on, so that leases live until their sessions are parked."""

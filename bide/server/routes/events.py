@@ -127,7 +127,7 @@ def _input_id(call: Call, session_id: str, post: Post, place: int) -> str:
     if post.id:
         return ids.parse(post.id, "input id")
     if call.key:
-        return ids.mint(0, session_id, call.key, place)
+        return ids.mint(ids.moment(session_id), session_id, call.key, place)
     return call.parts.mint(session_id, place)
 
 
