@@ -42,6 +42,7 @@ def in_the_end(store: Engine, sessions: list[str], blobs: Blobs) -> None:
         _turns_pair(s, log)
         _questions_have_one_answer(s, log)
         _inputs_have_their_fate(store, s)
+        _a_cancel_holds(s, log)
         _delivered_once(s, log, blobs)
 
 
@@ -100,6 +101,18 @@ def _inputs_have_their_fate(store: Engine, s: Session) -> None:
     for row in store.inputs(s.id):
         if row.status not in FINAL:
             raise Violation(f"{s.id}: {row.type} {row.id} is {row.status} for ever")
+
+
+def _a_cancel_holds(s: Session, log: list[f.Envelope]) -> None:
+    cancelled_in = -1
+    for e in log:
+        match e.fact:
+            case f.UserCancel():
+                cancelled_in = e.epoch
+            case f.Ended():
+                cancelled_in = -1
+            case f.Leased(epoch=epoch) if cancelled_in >= 0 and epoch > cancelled_in:
+                raise Violation(f"{s.id}: it was leased again although it was cancelled (seq {e.seq})")
 
 
 def _delivered_once(s: Session, log: list[f.Envelope], blobs: Blobs) -> None:

@@ -19,7 +19,9 @@ class Faults(Struct, frozen=True, kw_only=True):
     server_crash: float  # between two steps of one request
     runner_crash: float  # per second and runner
     runner_stall: float  # per second and runner: SIGSTOP of the whole machine for a while
+    runner_drain: float  # per second and runner: told to go, parks everything, comes back
     runtime_crash: float  # per step of work
+    memory_unreadable: float  # when a runtime has died: what its state contains cannot be told
     capture_fails: float
     blob_lost: float  # per second: one current checkpoint disappears
     clock_jump: float  # per second: the store's clock jumps ahead, as on a laptop that slept
@@ -40,7 +42,9 @@ def draw(rng: random.Random) -> Faults:
         server_crash=maybe(0.002, 0.05),
         runner_crash=maybe(0.002, 0.03),
         runner_stall=maybe(0.002, 0.03, 0.4),
+        runner_drain=maybe(0.002, 0.02, 0.3),
         runtime_crash=maybe(0.005, 0.05, 0.5),
+        memory_unreadable=maybe(0.1, 1.0, 0.2),
         capture_fails=maybe(0.02, 0.4, 0.4),
         blob_lost=maybe(0.001, 0.01, 0.2),
         clock_jump=maybe(0.001, 0.01, 0.2),
@@ -50,6 +54,6 @@ def draw(rng: random.Random) -> Faults:
 
 
 NONE = Faults(
-    loss=0, duplicate=0, slow=0, server_crash=0, runner_crash=0, runner_stall=0, runtime_crash=0, capture_fails=0,
+    loss=0, duplicate=0, slow=0, server_crash=0, runner_crash=0, runner_stall=0, runner_drain=0, runtime_crash=0, memory_unreadable=0, capture_fails=0,
     blob_lost=0, clock_jump=0, skew_s=0, drift=0,
 )  # fmt: skip

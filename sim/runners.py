@@ -76,9 +76,25 @@ class Host:
             return
         if self.clock.chance(self.clock.faults.runner_crash):
             self._crash()
+        elif not self.stalled and not self.machine.draining and self.clock.chance(self.clock.faults.runner_drain):
+            self._perform(self.machine.drain(self.time()))
+            boot = self.boot
+            self.clock.after(self.clock.rng.uniform(2, 10), lambda: self._here(boot, self._deadline))
+            self._leave_when_free(boot)
         elif not self.stalled and self.clock.chance(self.clock.faults.runner_stall):
             self.stalled = True
             self.clock.after(self.clock.rng.uniform(1, 30), self._go_on)
+
+    def _deadline(self) -> None:
+        self._perform(self.machine.interrupt_all(self.time()))
+
+    def _leave_when_free(self, boot: str) -> None:
+        if self.boot != boot or self.down:
+            return
+        if self.machine.runs or self.stalled:
+            self.clock.after(0.5, lambda: self._leave_when_free(boot))
+        else:
+            self._crash()
 
     def _crash(self) -> None:
         self.down, self.stalled = True, False
@@ -125,7 +141,13 @@ class Host:
             self.pending.append(lambda: self._sync(boot))
             return
         asked_at, answered = self.time(), [False]
-        sync = Sync(boot=boot, leases=self.machine.held(), free_slots=SLOTS - len(self.machine.runs), wait_s=POLL_S)
+        sync = Sync(
+            boot=boot,
+            leases=self.machine.held(),
+            free_slots=SLOTS - len(self.machine.runs),
+            wait_s=POLL_S,
+            draining=self.machine.draining,
+        )
 
         def got(reply: SyncReply) -> None:
             if not answered[0]:
@@ -228,7 +250,8 @@ class Host:
             self._here(boot, lambda: self._perform(self.machine.called(session, epoch, call, self.time())[1]))
 
         def died(reason: str) -> None:
-            memory = frozenset(disk.memory)
+            unreadable = self.clock.chance(self.clock.faults.memory_unreadable)
+            memory = None if unreadable else frozenset(disk.memory)
             self._here(boot, lambda: self._perform(self.machine.exited(session, epoch, reason, memory, self.time())))
 
         self.processes[session] = (epoch, Process(self.clock, disk, say, ask, died))

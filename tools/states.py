@@ -30,16 +30,19 @@ def draw() -> str:
     """The whole page."""
     kinds = get_args(f.Fact)
     reported = set(get_args(f.RunnerFact))
-    return "\n\n".join(
-        [
-            INTRO,
-            "## What moves it",
-            f"```mermaid\n{diagram(kinds)}\n```",
-            "`session.created` is the first fact of every log; the session is `queued` from then on.",
-            "## Which fact may meet which state, and where it leads",
-            table(kinds, reported),
-        ]
-    ) + "\n"
+    return (
+        "\n\n".join(
+            [
+                INTRO,
+                "## What moves it",
+                f"```mermaid\n{diagram(kinds)}\n```",
+                "`session.created` is the first fact of every log; the session is `queued` from then on.",
+                "## Which fact may meet which state, and where it leads",
+                table(kinds, reported),
+            ]
+        )
+        + "\n"
+    )
 
 
 def diagram(kinds: tuple[type[f.Fact], ...]) -> str:

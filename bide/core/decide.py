@@ -12,7 +12,7 @@ from bide.core import ids
 from bide.core.draft import Draft
 from bide.core.inputs import accept, check_text
 from bide.core.lease import disown, grant, renew
-from bide.core.limits import RETRY_PARK_S, STARTS_MAX
+from bide.core.limits import RETRY_PARK_S
 from bide.core.recovery import end, forfeit, give_up
 from bide.core.refusals import Refused
 from bide.core.report import report
@@ -77,7 +77,7 @@ def _wake(d: Draft, command: c.Wake) -> None:
             _lease_over(d)
         elif s.phase_until and now >= max(s.phase_until, command.outage_until):
             _phase_over(d)
-        elif s.window_until and now >= s.window_until:
+        elif s.window_until and now >= s.window_until and not s.turn.open:
             window = s.limits["online_window_s"]
             d.add(f.Parking(reason=f"it waited for {s.turn.waiting_for} longer than {window:g} s"))
     elif s.lifecycle is Lifecycle.QUEUED and s.recovery_until and now >= max(s.recovery_until, command.outage_until):
@@ -88,7 +88,7 @@ def _lease_over(d: Draft) -> None:
     s = d.s
     assert s.lease is not None
     reason = f"runner {s.lease.runner_name} is out of contact"
-    d.add(f.Interrupted(reason=reason, runner=s.lease.runner_name))
+    d.add(f.Interrupted(reason=reason, runner=s.lease.runner_name, held_until=s.lease.until))
     if s.cancelling:
         forfeit(d, reason)
         end(d, "cancelled", "Cancelled while its runner was out of contact; the last checkpoint is what is kept.")
@@ -101,19 +101,16 @@ def _phase_over(d: Draft) -> None:
     runner = s.lease.runner_name
     if s.cancelling:
         reason = f"runner {runner} did not stop in time"
-        d.add(f.Interrupted(reason=reason, runner=runner))
+        d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))
         forfeit(d, reason)
         end(d, "cancelled", "Cancelled; its runner did not stop in time, so the last checkpoint is what is kept.")
     elif s.parking:
         reason = "Saving took too long; the session stays with its runner and is parked later."
         d.add(f.CheckpointFailed(code="parking_stalled", reason=reason, retry_at=d.now + RETRY_PARK_S))
     else:
-        d.add(f.Interrupted(reason="the start took too long", runner=runner))
-        if d.s.starts >= STARTS_MAX:
-            reason = f"It could not be started {STARTS_MAX} times in a row."
-            forfeit(d, reason)
-            d.add(f.Error(code="not_started", sentence=reason, hint="Look at the runner's log, then send a message."))
-            end(d, "failed", reason)
+        reason = "the start took too long"
+        d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))
+        give_up(d, reason)
 
 
 def moved(s: Session, until: float) -> Session:

@@ -69,7 +69,7 @@ def _apply(s: Session, e: f.Envelope) -> Session:
         case f.UserMessage() | f.UserInterrupt() | f.UserAnswer() | f.UserCancel() | f.UserPark() | f.UserResume():
             return _accepted(s, e)
         case f.Receipt():
-            return _receipted(s, fact)
+            return retimed(_receipted(s, fact), e.time)
         case f.QuestionAsked() | f.QuestionAnswered() | f.QuestionDeclined() | f.QuestionWithdrawn():
             return _questioned(s, e)
         case f.TurnStarted() | f.TurnEnded() | f.ToolCall() | f.Cost():
@@ -131,7 +131,9 @@ def _receipted(s: Session, fact: f.Receipt) -> Session:
         elif fact.status in ("accepted", "delivered", "unconfirmed") or (
             fact.status == "consumed" and pending.type in RUNTIME_INPUTS
         ):
-            kept.append(replace(pending, status=fact.status, reported=fact.status != "accepted"))
+            kept.append(replace(pending, status=fact.status, turn=fact.turn or pending.turn))
+            if fact.status == "consumed" and s.turn.open:
+                s = replace(s, report=())  # what was to be told was told with it
     return replace(s, inputs=tuple(kept))
 
 
@@ -169,6 +171,8 @@ def _worked(s: Session, e: f.Envelope) -> Session:
             return retimed(replace(s, turn=Turn(n=n, open=True, waiting_for=""), since=e.time, reason=""), e.time)
         case f.TurnEnded():
             s = replace(s, turn=replace(s.turn, open=False, waiting_for="message"), since=e.time)
+            if fact.result != "lost":
+                s = replace(s, report=())
             if fact.result == "failed" and fact.detail:
                 s = replace(s, reason=fact.detail)
             return retimed(s, e.time)
@@ -193,21 +197,20 @@ def _moved(s: Session, e: f.Envelope) -> Session:
                 reason="",
             )  # fmt: skip
             if revived:
-                starting = s.environment.state == "restoring"
-                return retimed(replace(s, phase_until=now + STARTING_S if starting else 0.0), now)
-            return replace(_entering(s, now), n=0, phase_until=now + STARTING_S)
+                return retimed(replace(s, phase_until=_phase_until(s, now)), now)
+            return replace(_entering(s, now), n=0, phase_until=now + STARTING_S, held_until=0.0, revoked=False)
         case f.Resuming():
             return s
         case f.Parking(reason=reason):
             environment = replace(s.environment, state="saving")
             return replace(
-                s, parking=reason, parking_seq=e.seq, environment=environment, since=now, phase_until=now + PARKING_S,
+                s, parking=reason, environment=environment, since=now, phase_until=now + PARKING_S,
                 window_until=0.0,
             )  # fmt: skip
         case f.Interrupted(reason=reason):
-            window = s.limits["recovery_window_s"] if s.unsaved.turns else 0.0
+            window = s.limits["recovery_window_s"] if s.unsaved.turns and not fact.revoked else 0.0
             return replace(
-                s, lease=None, starts=s.starts + (s.environment.state == "restoring"), recovery_until=now + window, reason=reason, queued_at=now, window_until=0.0,
+                s, lease=None, starts=s.starts + (s.environment.state == "restoring"), recovery_until=now + window, held_until=fact.held_until, revoked=fact.revoked, reason=reason, queued_at=now, window_until=0.0,
                 phase_until=0.0,
             )  # fmt: skip
         case f.Queued(reason=reason):
@@ -228,6 +231,15 @@ def _moved(s: Session, e: f.Envelope) -> Session:
     raise AssertionError(fact)
 
 
+def _phase_until(s: Session, now: float) -> float:
+    """The deadline of the transitional state that a revived lease goes on in; 0 when it is in none."""
+    if s.cancelling:
+        return now + CANCELLING_S
+    if s.parking:
+        return now + PARKING_S
+    return now + STARTING_S if s.environment.state == "restoring" else 0.0
+
+
 def _entering(s: Session, now: float) -> Session:
     """The environment of a new lease: the saved one, or a fresh one where the old is lost."""
     if s.environment.state != "lost":
@@ -241,9 +253,7 @@ def _entering(s: Session, now: float) -> Session:
 def _at_rest(s: Session) -> Session:
     """No runner holds it; nothing transitional is under way."""
     turn = replace(s.turn, open=False) if s.turn.open else s.turn
-    return replace(
-        s, lease=None, parking="", parking_seq=0, cancelling=False, phase_until=0.0, window_until=0.0, turn=turn
-    )
+    return replace(s, lease=None, parking="", cancelling=False, phase_until=0.0, window_until=0.0, turn=turn)
 
 
 def _environment(s: Session, e: f.Envelope) -> Session:
@@ -251,9 +261,7 @@ def _environment(s: Session, e: f.Envelope) -> Session:
     match fact:
         case f.EnvironmentRestored(source=source):
             environment = replace(s.environment, state="ready", resume_source=source)
-            s = replace(
-                s, environment=environment, workspace=fact.workspace, phase_until=0.0, starts=0, report=(), since=e.time
-            )
+            s = replace(s, environment=environment, workspace=fact.workspace, phase_until=0.0, starts=0, since=e.time)
             if s.cancelling:
                 s = replace(s, phase_until=e.time + CANCELLING_S)
             return retimed(s, e.time)
@@ -265,6 +273,7 @@ def _environment(s: Session, e: f.Envelope) -> Session:
                 f"The saved workspace and conversation of this session are lost: {reason}.",
                 *(f"Lost: {item.what} ({item.reason})." for item in fact.lost[:10]),
                 "You work in a fresh copy of the repository and in a new conversation.",
+                *((f"The task was:\n{s.task}",) if s.task else ()),
             )
             return replace(s, environment=environment, reason=reason, report=words, unsaved=Unsaved())
         case f.EnvironmentRolledBack(checkpoint=n, seconds=seconds):
@@ -277,7 +286,7 @@ def _environment(s: Session, e: f.Envelope) -> Session:
             environment = replace(s.environment, state="suspended")
             return replace(
                 s,
-                report=words if fact.lost else s.report,
+                report=words if fact.lost else (),
                 unsaved=Unsaved(),
                 checkpoint=target,
                 environment=environment,
@@ -290,19 +299,24 @@ def _checkpointed(s: Session, e: f.Envelope) -> Session:
     if isinstance(fact, f.CheckpointFailed):
         if s.parking and fact.retry_at:
             environment = replace(s.environment, state="ready")
-            s = replace(s, parking="", parking_seq=0, environment=environment, phase_until=0.0, since=e.time)
-            return replace(s, window_until=fact.retry_at, reason=fact.reason)
+            s = replace(s, parking="", environment=environment, phase_until=0.0, since=e.time)
+            return replace(s, window_until=0.0 if s.turn.open else fact.retry_at, reason=fact.reason)
         return replace(s, reason=fact.reason)
     assert isinstance(fact, f.CheckpointSaved)
     saved = fact.checkpoint
     turns = tuple(t for t in s.unsaved.turns if t[1] >= saved.at_n)
     if s.turn.open and not turns:  # saved in the middle of a turn: what follows is unsaved again
         turns = ((s.turn.n, saved.at_n),)
-    inputs = tuple(p for p in s.inputs if p.id not in saved.consumed)
+    inputs = tuple(p for p in s.inputs if p.id not in saved.consumed and not _settled_by(saved, p))
     return replace(
         s, checkpoint=saved, earlier=s.checkpoint or s.earlier, inputs=inputs, workspace=saved.workspace,
         unsaved=Unsaved(turns=turns, since=e.time if turns else 0.0),
     )  # fmt: skip
+
+
+def _settled_by(saved: f.Checkpoint, p: Pending) -> bool:
+    """Whether the checkpoint holds whatever came of an unconfirmed input: then it is never delivered again."""
+    return p.status == "unconfirmed" and (p.turn < saved.turn or (p.turn == saved.turn and not saved.turn_open))
 
 
 def paths_in(tool_input: str) -> tuple[str, ...]:

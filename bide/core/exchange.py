@@ -56,6 +56,8 @@ def renewal(sync: Sync, runner: Runner, lease_s: float) -> Exchange:
             runner=runner.id, runner_name=runner.name, boot=sync.boot, epoch=epoch, lease_s=lease_s
         )  # fmt: skip
         done = yield Do(session=session_id, command=renew)
+        if isinstance(done, Refused) and done.code == "failed":
+            continue  # our fault, and maybe over by the next sync
         if isinstance(done, Refused):
             lost.append(Gone(session=session_id, epoch=epoch, reason=done.sentence))
         else:

@@ -89,11 +89,16 @@ class Parked(_Fact, frozen=True, kw_only=True, tag="session.parked"):
     seconds: float = 0.0
     expires_at: float = 0.0
     reason: str = ""
+    go_on: bool = False  # the park cut a turn short that nobody wanted stopped
 
 
 class Interrupted(_Fact, frozen=True, kw_only=True, tag="session.interrupted"):
+    """`held_until`: until then the former holder may still act. `revoked`: it may not come back to it."""
+
     reason: str
     runner: str
+    held_until: float = 0.0
+    revoked: bool = False
 
 
 class Ended(_Fact, frozen=True, kw_only=True, tag="session.ended"):

@@ -74,21 +74,15 @@ def handle(session_id: str, command: c.Command) -> Work:
     return Done(session=after, envelopes=envelopes)
 
 
-def known_of(type: str, fact: f.Fact) -> Known:
-    """What makes two inputs of one id the same."""
-    if isinstance(fact, f.UserAnswer):
-        return Known(type=type, text="\x1f".join((fact.question_id, fact.text, *fact.choices, str(fact.decline))))
-    return Known(type=type, text=getattr(fact, "text", ""))
+_SAID = ("text", "delivery", "drop_queued", "question_id", "choices", "decline", "until")
+
+
+def known_of(type: str, said: object) -> Known:
+    """What makes two inputs of one id the same; of a fact and of a command alike."""
+    return Known(type=type, text="\x1f".join(f"{name}={getattr(said, name)}" for name in _SAID if hasattr(said, name)))
 
 
 def _require_same(known: Known, command: c.Command) -> None:
-    match command:
-        case c.Say(text=text):
-            same = known == Known(type="user.message", text=text)
-        case c.Answer():
-            text = "\x1f".join((command.question_id, command.text, *command.choices, str(command.decline)))
-            same = known == Known(type="user.answer", text=text)
-        case _:
-            same = known.type == f"user.{type(command).__name__.lower()}"
-    if not same:
+    name = "message" if isinstance(command, c.Say) else type(command).__name__.lower()
+    if known != known_of(f"user.{name}", command):
         raise Refused("key_reused", "This id or idempotency key was used for a different input of this session.")

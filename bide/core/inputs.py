@@ -6,19 +6,14 @@ from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.draft import Draft
 from bide.core.limits import INPUTS_MAX, LIMITS, OPTIONS_MAX
-from bide.core.recovery import decide_loss, end, forfeit, lossless, queue_if_parked
+from bide.core.recovery import decide_loss, drop, end, forfeit, lossless, queue_if_parked
 from bide.core.refusals import Refused
-from bide.core.session import Lifecycle, deliverable
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable
 
 
 def accept(d: Draft, command: c.Input) -> None:
     """Decides one input; adds nothing when it refuses."""
-    if len(d.s.inputs) >= INPUTS_MAX:
-        raise Refused(
-            "too_many",
-            f"{len(d.s.inputs)} inputs of this session are still waiting to be delivered; no more are taken.",
-            "Wait for its turn to end, or interrupt it with --drop-queued.",
-        )
+    _check_room(d, command)
     match command:
         case c.Say():
             _say(d, command)
@@ -36,6 +31,20 @@ def accept(d: Draft, command: c.Input) -> None:
             _extend(d, command)
 
 
+def _check_room(d: Draft, command: c.Input) -> None:
+    """A full queue takes no more messages; what empties it is always taken."""
+    waiting, limit = len(deliverable(d.s)), int(d.s.limits["queued_inputs"])
+    if isinstance(command, c.Say) and waiting >= limit:
+        raise Refused(
+            "too_many",
+            f"{waiting} messages of this session wait to be delivered already; no more are taken.",
+            "Wait for its turn to end, or interrupt it with --drop-queued.",
+        )
+    controls = sum(1 for p in d.s.inputs if p.type not in RUNTIME_INPUTS)
+    if not isinstance(command, c.Cancel | c.Say | c.Answer) and controls >= INPUTS_MAX:
+        raise Refused("too_many", f"{controls} orders to this session are under way already.", "Wait, or cancel it.")
+
+
 def check_text(d: Draft, text: str, what: str) -> None:
     """Refuses an empty or over-long text."""
     size, limit = len(text.encode("utf-8", "surrogatepass")), int(d.s.limits["message_bytes"])
@@ -51,19 +60,20 @@ def check_text(d: Draft, text: str, what: str) -> None:
 
 def _say(d: Draft, command: c.Say) -> None:
     check_text(d, command.text, "message")
-    if d.s.lifecycle is Lifecycle.ENDED:
-        _may_reopen(d)
+    _may_wake(d)
     d.add(f.UserMessage(id=command.id, text=command.text, delivery=command.delivery), actor=command.author)
     _wake(d, command.id, "a message arrived")
 
 
-def _may_reopen(d: Draft) -> None:
-    if d.s.expires_at and d.now >= d.s.expires_at:
-        raise Refused("expired", "The session ended, and its workspace is no longer kept.")
-    if d.s.checkpoint is None:
+def _may_wake(d: Draft) -> None:
+    """Refuses to wake what is no longer kept."""
+    s = d.s
+    if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED) and s.expires_at and d.now >= s.expires_at:
+        raise Refused("expired", "The workspace of this session is no longer kept.")
+    if s.lifecycle is Lifecycle.ENDED and s.checkpoint is None:
         raise Refused(
             "ended",
-            f"The session ended as {d.s.outcome} before anything of it was saved.",
+            f"The session ended as {s.outcome} before anything of it was saved.",
             "Start a new session with `bide run`.",
         )
 
@@ -79,11 +89,10 @@ def _interrupt(d: Draft, command: c.Interrupt) -> None:
     if d.s.lifecycle is Lifecycle.ENDED:
         raise Refused("ended", f"The session ended as {d.s.outcome}; nothing runs.")
     d.add(f.UserInterrupt(id=command.id, drop_queued=command.drop_queued), actor=command.author)
-    if d.s.lifecycle is Lifecycle.ACTIVE:
-        return
+    if d.s.lifecycle is Lifecycle.ACTIVE or d.s.recovery_until:
+        return  # its runner, or the next one, says what became of it
     if command.drop_queued:
-        for pending in deliverable(d.s):
-            d.add(f.Receipt(input_id=pending.id, status="withdrawn", how="dropped by an interrupt", code="dropped"))
+        drop(d, d.s.last_seq)
     d.add(f.Receipt(input_id=command.id, status="consumed", how="nothing was running"))
 
 
@@ -175,8 +184,7 @@ def park_if_asked(d: Draft) -> None:
 
 def _resume(d: Draft, command: c.Resume) -> None:
     s = d.s
-    if s.lifecycle is Lifecycle.ENDED:
-        _may_reopen(d)
+    _may_wake(d)
     if s.lifecycle is Lifecycle.PARKED and not lossless(d):
         raise Refused(
             "not_waiting",
@@ -184,15 +192,16 @@ def _resume(d: Draft, command: c.Resume) -> None:
             "Answer the question with `bide inbox` and `bide answer`.",
         )
     d.add(f.UserResume(id=command.id), actor=command.author)
+    if s.parking:
+        return  # the park is finished first
     how = "resumed" if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED) else "it was running already"
     d.add(f.Receipt(input_id=command.id, status="consumed", how=how))
     _wake(d, command.id, f"resumed by {command.author}")
 
 
 def _extend(d: Draft, command: c.Extend) -> None:
-    s, limit = d.s, LIMITS["retention_s"]
-    if s.expires_at and d.now >= s.expires_at:
-        raise Refused("expired", "The session's workspace is no longer kept.")
+    limit = LIMITS["retention_s"]
+    _may_wake(d)
     if not limit.min <= command.until - d.now <= limit.max:
         raise Refused(
             "bad_value",

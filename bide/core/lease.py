@@ -10,6 +10,7 @@ from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.draft import Draft
 from bide.core.limits import LEASE_HOLDER_SHARE, OUTAGE_GAP_SHARE
+from bide.core.placement import claimable
 from bide.core.recovery import give_up
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session, deliverable
@@ -27,7 +28,7 @@ def margin(lease_s: float) -> float:
 def grant(d: Draft, command: c.Grant) -> None:
     """Leases a queued session to a runner under the next epoch."""
     s = d.s
-    if s.lifecycle is not Lifecycle.QUEUED or s.recovery_until:
+    if not claimable(s, d.now):
         raise Refused("not_waiting", f"The session is {s.lifecycle}, not waiting for a runner.")
     began_before, saved = s.epoch > 0, s.checkpoint
     d.add(
@@ -45,7 +46,7 @@ def renew(d: Draft, command: c.Renew) -> None:
         raise Refused("fenced", f"Epoch {command.epoch} is over; {s.epoch} is current.")
     if s.lease is not None:
         return
-    if s.lifecycle is not Lifecycle.QUEUED or not s.recovery_until:
+    if s.lifecycle is not Lifecycle.QUEUED or not s.recovery_until or s.revoked:
         raise Refused("fenced", f"The session is {s.lifecycle} and no longer this runner's.")
     d.add(f.Leased(runner=command.runner, epoch=s.epoch, runner_name=command.runner_name, boot=command.boot))
 
@@ -96,7 +97,7 @@ def reckon(sync: Sync, held: Iterable[Session], named: Mapping[str, Session], no
             continue
         if s.lease.boot < sync.boot:  # a later process speaks; a late word of an earlier one must change nothing
             disowned.append((s.id, s.epoch))
-        elif s.n == 0 and s.lease.until > now:
+        elif s.lease.boot == sync.boot and s.n == 0 and s.lease.until - now > margin(lease_s):
             again.append(granted(s, s.lease.until - now, lease_s))
     return Reckoning(
         renew=tuple(renewals), lost=tuple(lost), disown=tuple(disowned), again=tuple(again), news=tuple(news)

@@ -32,7 +32,7 @@ STARTING_S = 20 * MINUTE  # clone or restore of a big repository, then the start
 PARKING_S = 15 * MINUTE  # first upload of a big workspace
 CANCELLING_S = 5 * MINUTE
 RETRY_PARK_S = 60.0  # a park that failed is tried again after this
-STARTS_MAX = 3  # the third start that fails in a row ends the session as failed
+STARTS_MAX = 5  # so many starts that fail in a row end the session as failed
 
 # -- the runner's own waits -------------------------------------------------------------------------------------------
 REHEARSAL_STOP_S = 2.0  # open answers of the rehearsal model get this long when it ends
@@ -69,6 +69,10 @@ LINGER_S = 2.0  # open requests at the gateway get this long when the runner goe
 SWEEP_SOON_S = 0.4  # after an interrupt: daemons the tool left behind are ended
 SWEEP_LATE_S = 1.8  # and whatever else the turn began, had it ignored TERM
 
+IDLE_TICK_S = 1.0  # the runner's machine is told the time at least this often
+TICK_MIN_S = 0.02  # and at most this often
+SNAPSHOT_THREADS = 4  # restores and captures at once on one runner; more would only fight for its disk
+
 # -- sizes ------------------------------------------------------------------------------------------------------------
 MESSAGE_BYTES = 256 * KIB  # one message; a longer text belongs in a file
 QUESTION_BYTES = 64 * KIB
@@ -76,7 +80,10 @@ OPTIONS_MAX = 20
 TITLE_CHARS = 200
 INPUTS_MAX = 200  # undelivered inputs of one session
 EVENTS_PER_POST_MAX = 100
-FACT_BATCH_MAX = 50  # with texts of 64 KiB a batch stays below one request
+FACT_BATCH_MAX = 50
+FACT_BATCH_BYTES = 4 * MIB  # half of what one request may have
+QUESTIONS_MAX = 50  # open ones of one session
+OPTION_BYTES = 1 * KIB
 TEXT_BYTES = 64 * KIB  # one text in an event; longer ones are cut with a mark
 TOOL_OUTPUT_BYTES = 16 * KIB  # one tool result in an event
 LINE_BYTES = 64 * MIB  # one line of a runtime; longer ones are skipped with a mark
@@ -90,8 +97,6 @@ STDERR_TAIL_BYTES = 16 * KIB  # the last words of a runtime
 SHM_BYTES = 1 * GIB  # /dev/shm of a session: browsers and multiprocessing want some, memory is the machine's
 RUNNING_MAX = 50  # processes named in "what was running"
 ARGV_CHARS = 400  # one command line in it
-SPOOL_BYTES = 512 * MIB  # facts kept by a runner while the server is away
-SSE_QUEUE_MAX = 1000  # events a slow reader may lag behind in memory before its stream is closed
 SSE_PING_S = 15.0
 SSE_BATCH = 64  # events read at once for one stream: what a slow reader costs in memory
 SSE_FRAMES_BYTES = 256 * KIB  # of them at most so much is handed to the line at once
@@ -170,14 +175,10 @@ LIMITS: dict[str, Limit] = dict(
                "A session that waits longer is parked: everything is saved, its runner is free."),
         _limit("retention_s", 30 * DAY, "s", 60, 365 * DAY,
                "A parked or ended session's workspace and conversation are kept this long after the last activity."),
-        _limit("session_lifetime_s", 24 * HOUR, "s", 60, 30 * DAY,
-               "Leased time of one session, all runners together."),
         _limit("checkpoint_interval_s", CHECKPOINT_INTERVAL_S, "s", 10, 1 * DAY,
                "Within a long turn work is saved this often; also at each turn end and before parking."),
         _limit("recovery_window_s", RECOVERY_S, "s", 0, 1 * HOUR,
                "How long an interrupted session waits for its own runner before another takes the last checkpoint."),
-        _limit("workspace_bytes", 20 * GIB, "bytes", 1 * MIB, 1024 * GIB,
-               "The largest workspace that is saved."),
         _limit("message_bytes", MESSAGE_BYTES, "bytes", 1, MESSAGE_BYTES,
                "One message or answer; a longer one is refused, nothing of it is kept."),
         _limit("queued_inputs", INPUTS_MAX, "count", 1, INPUTS_MAX,

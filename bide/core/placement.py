@@ -47,9 +47,9 @@ def usable(runner: Runner, runtime: str) -> bool:
     return any(r.name == runtime and not r.problem for r in runner.runtimes)
 
 
-def claimable(s: Session) -> bool:
-    """Whether the session waits for a runner now."""
-    return s.lifecycle is Lifecycle.QUEUED and not s.recovery_until
+def claimable(s: Session, now: float) -> bool:
+    """Whether the session waits for a runner, and no former holder can still believe in its lease."""
+    return s.lifecycle is Lifecycle.QUEUED and not s.recovery_until and now >= s.held_until
 
 
 def choose(runner: Runner, free: int, queued: Sequence[Session], online: Iterable[Runner], now: float) -> list[Session]:
@@ -60,7 +60,7 @@ def choose(runner: Runner, free: int, queued: Sequence[Session], online: Iterabl
     for s in queued:
         if len(chosen) >= free:
             break
-        if s.pool != runner.pool or not usable(runner, s.runtime) or not claimable(s):
+        if s.pool != runner.pool or not usable(runner, s.runtime) or not claimable(s, now):
             continue
         home = others.get(s.last_runner)
         patient = home is not None and home.slots_free > 0 and not home.draining and usable(home, s.runtime)
@@ -72,7 +72,7 @@ def choose(runner: Runner, free: int, queued: Sequence[Session], online: Iterabl
 
 def why_not(s: Session, online: Sequence[Runner], queued: Sequence[Session]) -> tuple[str, int]:
     """Why a queued session has no runner yet, as a sentence, and its place in the queue (1 is next)."""
-    ahead = [q for q in queued if q.pool == s.pool and claimable(q) and (q.queued_at, q.id) < (s.queued_at, s.id)]
+    ahead = [q for q in queued if q.pool == s.pool and (q.queued_at, q.id) < (s.queued_at, s.id)]
     pool = [r for r in online if r.pool == s.pool]
     if not pool:
         return f"no runner of pool {s.pool} is online", len(ahead) + 1

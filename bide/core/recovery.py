@@ -5,7 +5,7 @@ from __future__ import annotations
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.draft import Draft
-from bide.core.limits import LOST_ITEMS_MAX
+from bide.core.limits import LOST_ITEMS_MAX, STARTS_MAX
 from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable
 
 START_OVER = "Start over from the repository"
@@ -20,7 +20,14 @@ GO_ON = (
 
 def give_up(d: Draft, reason: str) -> None:
     """An interrupted session's runner will not come back: back to the last checkpoint, itemised, and queued again."""
-    if forfeit(d, reason):
+    going_on = forfeit(d, reason)
+    if d.s.cancelling:
+        end(d, "cancelled", f"Cancelled, and {reason}.")
+    elif d.s.starts >= STARTS_MAX:
+        sentence = f"It could not be started {STARTS_MAX} times in a row."
+        d.add(f.Error(code="not_started", sentence=sentence, hint="Look at the runner's log, then send a message."))
+        end(d, "failed", sentence)
+    elif going_on:
         d.add(f.Queued(reason=reason))
     else:
         after_loss(d)
@@ -32,8 +39,8 @@ def forfeit(d: Draft, reason: str) -> bool:
     if s.turn.open:
         d.add(f.TurnEnded(result="lost"))
     bill, saved = s.unsaved, s.checkpoint
-    if not bill.turns:
-        _deliver_again(d, "the runner was replaced")
+    if not bill.turns:  # nothing is rolled back; what a saved turn left in doubt stays in doubt
+        _deliver_again(d, "the checkpoint does not contain it", ("delivered", "consumed"))
         return True
     for question in s.questions:
         if _asked_after(d, question.id):
@@ -60,6 +67,9 @@ def forfeit(d: Draft, reason: str) -> bool:
 def after_loss(d: Draft) -> None:
     """Nothing is left to restore: what the session does then is its `on_loss`. No runner holds it afterwards."""
     s = d.s
+    if s.cancelling:
+        end(d, "cancelled", f"Cancelled, and its saved state is lost: {s.reason}.")
+        return
     if s.on_loss == "fail":
         d.add(f.Error(code="lost", sentence=f"The saved workspace is lost: {s.reason}."))
         end(d, "failed", "The saved workspace is lost.")
@@ -74,11 +84,21 @@ def after_loss(d: Draft) -> None:
 def park(d: Draft, reason: str, seconds: float = 0.0, n: int = -1) -> None:
     """No runner holds the session any more; what controlled a runner is settled by that."""
     for pending in d.s.inputs:
+        if pending.type == "user.interrupt" and pending.drop_queued:
+            drop(d, pending.seq)
         if pending.type not in RUNTIME_INPUTS:
-            d.add(f.Receipt(input_id=pending.id, status="consumed", how="parked"))
+            how = "resumed after it was parked" if pending.type == "user.resume" else "parked"
+            d.add(f.Receipt(input_id=pending.id, status="consumed", how=how))
     saved = d.s.checkpoint
     fact = f.Parked(checkpoint=saved.n if saved else 0, seconds=seconds, expires_at=kept_until(d), reason=reason)
     d.add(fact, n=n, actor="bide" if n < 0 else "runner")
+
+
+def drop(d: Draft, before_seq: int) -> None:
+    """Withdraws what an interrupt was to drop: messages accepted before it and not delivered."""
+    for pending in deliverable(d.s):
+        if pending.seq < before_seq:
+            d.add(f.Receipt(input_id=pending.id, status="withdrawn", how="dropped by an interrupt", code="dropped"))
 
 
 def start_over(d: Draft) -> None:
@@ -101,6 +121,9 @@ def decide_loss(d: Draft, choice: str) -> None:
         back = s.earlier if choice == EARLIER else s.checkpoint
         assert back is not None, "offered only when there is one"
         lost = (f.Lost(what=f"everything after checkpoint {back.n}", reason=s.reason),) if choice == EARLIER else ()
+        gone = s.checkpoint.consumed if choice == EARLIER and s.checkpoint else ()
+        for input_id in gone:
+            d.add(f.Receipt(input_id=input_id, status="abandoned", how="it went with the lost checkpoint"))
         d.add(f.EnvironmentRolledBack(checkpoint=back.n, turns=0, seconds=0.0, lost=lost))
         d.add(f.Queued(reason=f"going back to checkpoint {back.n}"))
 
@@ -110,24 +133,23 @@ def end(d: Draft, outcome: f.Outcome, summary: str, n: int = -1, actor: str = "b
     for question in d.s.questions:
         d.add(f.QuestionWithdrawn(question_id=question.id, reason=f"the session ended as {outcome}"))
     for pending in d.s.inputs:
-        if pending.type in RUNTIME_INPUTS:
-            if pending.status == "accepted":
-                d.add(
-                    f.Receipt(input_id=pending.id, status="refused", how="the session ended", code=f"ended_{outcome}")
-                )
-        else:
+        if pending.type not in RUNTIME_INPUTS:
             d.add(f.Receipt(input_id=pending.id, status="consumed", how="done"))
+        elif pending.status == "accepted":
+            d.add(f.Receipt(input_id=pending.id, status="refused", how="the session ended", code=f"ended_{outcome}"))
+        elif pending.status == "delivered":
+            d.add(f.Receipt(input_id=pending.id, status="unconfirmed", how="the session ended before it was seen"))
     d.add(f.Ended(outcome=outcome, summary=summary, expires_at=kept_until(d)), n=n, actor=actor)
 
 
 def kept_until(d: Draft) -> float:
-    """The end of retention, counted from now."""
-    return d.now + d.s.limits["retention_s"]
+    """The end of retention, counted from now; a person may have set a later one."""
+    return max(d.now + d.s.limits["retention_s"], d.s.expires_at)
 
 
-def _deliver_again(d: Draft, why: str) -> None:
+def _deliver_again(d: Draft, why: str, told: tuple[str, ...] = ("delivered", "consumed", "unconfirmed")) -> None:
     for pending in d.s.inputs:
-        if pending.type in RUNTIME_INPUTS and pending.status != "accepted":
+        if pending.type in RUNTIME_INPUTS and pending.status in told:
             d.add(f.Receipt(input_id=pending.id, status="accepted", how=f"to be delivered again: {why}"))
 
 

@@ -6,10 +6,12 @@ from msgspec.structs import replace
 
 from bide.core import commands as c
 from bide.core import facts as f
+from bide.core import ids
 from bide.core.draft import Draft
+from bide.core.hearing import cut
 from bide.core.inputs import park_if_asked
-from bide.core.limits import QUESTION_BYTES
-from bide.core.recovery import after_loss, end, park
+from bide.core.limits import QUESTION_BYTES, QUESTIONS_MAX
+from bide.core.recovery import GO_ON, after_loss, end, park
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, blocked, deliverable
 
@@ -47,12 +49,14 @@ def _one(d: Draft, fact: f.RunnerFact, n: int) -> None:
         case f.EnvironmentLost():
             d.add(fact, actor=actor, n=n)
             after_loss(d)
+        case f.QuestionAsked() if len(d.s.questions) >= QUESTIONS_MAX:
+            d.add(f.Note(text="A question was not taken: too many are open.", code="too_many_questions"), n=n)
         case f.QuestionAsked(question=asked):
-            cut = replace(
+            own = replace(
                 asked, session_id=d.session_id, asked_at=d.now, status="open", answer=None,
-                question=asked.question[:QUESTION_BYTES], context=asked.context[:QUESTION_BYTES],
+                question=cut(asked.question, QUESTION_BYTES)[0], context=cut(asked.context, QUESTION_BYTES)[0],
             )  # fmt: skip
-            d.add(f.QuestionAsked(question=cut), actor=RUNTIME, n=n)
+            d.add(f.QuestionAsked(question=own), actor=RUNTIME, n=n)
         case f.CheckpointSaved(checkpoint=saved):
             current = replace(saved, epoch=d.s.epoch, event_seq=d.s.last_seq + 1, saved_at=d.now)
             d.add(f.CheckpointSaved(checkpoint=current), actor=actor, n=n)
@@ -67,13 +71,19 @@ def _parked(d: Draft, fact: f.Parked, n: int) -> None:
     if d.s.cancelling:
         end(d, "cancelled", "Cancelled while it parked.", n=n)
         return
+    resume = any(p.type == "user.resume" for p in d.s.inputs)
+    if fact.go_on and not deliverable(d.s):
+        d.add(f.UserMessage(id=ids.mint(d.now, d.session_id, "go on", d.s.last_seq), text=GO_ON))
     park(d, fact.reason or d.s.parking, fact.seconds, n)
-    if deliverable(d.s):
+    if deliverable(d.s) or resume:
         d.add(f.Queued(reason="an input arrived while it parked"))
 
 
 def _ended(d: Draft, fact: f.Ended, n: int) -> None:
     """`finish` with an input undelivered or a blocking question open is a note: the session goes on."""
+    if d.s.cancelling:
+        end(d, "cancelled", fact.summary or "Cancelled.", n=n, actor=RUNNER)
+        return
     unfinished = fact.outcome == "completed" and (deliverable(d.s) or blocked(d.s))
     if not unfinished:
         end(d, fact.outcome, fact.summary, n=n, actor=RUNNER)

@@ -14,7 +14,7 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core import runtime as r
 from bide.core.hearing import fact_of
-from bide.core.limits import INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
+from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
 from bide.core.recovery import GO_ON
 from bide.core.saver import Saver
@@ -46,14 +46,15 @@ class Run:
         self.queue: list[Pending] = []
         self.cursor = job.cursor
         self.heard: set[str] = set()
-        self.attempts: dict[str, int] = {}
         self.untaken: dict[str, Pending] = {}  # told to the runtime, not yet found in its state
         self.turn, self.turn_open = job.turn, False
         self.goal: Goal = ""
         self.goal_text = ""
         self.goal_at = 0.0
-        self.parking_told = False
+        self.cut_short = False  # a drain interrupted a turn: it goes on elsewhere by itself
+        self.parking_told = self.cancel_told = False
         self.preamble = list(job.report)
+        self.told: list[str] = []  # the preamble of the turn under way, should it have to be told again
         self.resumed_midway = False  # the restored conversation holds an input whose turn never ended
         self.saver = Saver(self.session, self.epoch, job.checkpoint, job.limits["checkpoint_interval_s"], now)
         self.outbox = Outbox(self.session, self.epoch)
@@ -61,19 +62,20 @@ class Run:
         self.record, self.receipt = self.outbox.record, self.outbox.receipt
         self.keep: Literal["warm", "salvage"] = "warm"
         self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=job))
-        self._hear_inputs(job.inputs)
+        self._hear_inputs(job.inputs, now)
 
     # -- what the server says ---------------------------------------------------------------------------------------
 
     def news(self, news: News, now: float) -> None:
         """New inputs, and whether to park or to cancel."""
         self.cursor = max(self.cursor, news.cursor)
-        self._hear_inputs(news.inputs)
+        self._hear_inputs(news.inputs, now)
         if news.parking and not self.parking_told:
             self.set_goal("park", news.parking)
         elif not news.parking and self.parking_told and self.goal == "park" and not self.outbox.closed:
             self.goal = ""  # the server gave this park up; it will be asked for again
         self.parking_told = bool(news.parking)
+        self.cancel_told = news.cancelling
         if news.cancelling:
             self.set_goal("cancel", "Cancelled.")
         self.go_on(now)
@@ -84,25 +86,26 @@ class Run:
         if rank.index(goal) > rank.index(self.goal) and not self.outbox.closed:
             self.goal, self.goal_text, self.saver.not_before = goal, text, 0.0
 
-    def interrupt_for_drain(self) -> None:
+    def interrupt_for_drain(self, now: float) -> None:
         """Stops a running turn because the runner must go."""
         if self.runtime == "working" and self.turn_open:
-            self._interrupt_turn(f"drain-{self.epoch}")
+            self.cut_short = True
+            self._interrupt_turn(f"drain-{self.epoch}", now)
 
-    def _hear_inputs(self, inputs: tuple[Pending, ...]) -> None:
-        for pending in inputs:
-            if pending.id in self.heard:
-                continue
-            self.heard.add(pending.id)
+    def _hear_inputs(self, inputs: tuple[Pending, ...], now: float) -> None:
+        fresh = [p for p in inputs if p.id not in self.heard]
+        self.heard.update(p.id for p in fresh)
+        for pending in fresh:
             if pending.type in RUNTIME_INPUTS:
                 self.queue.append(pending)
                 self.tools.blocking.discard(pending.question_id)
-            elif pending.type == "user.interrupt":
-                self._interrupt(pending)
         rank = {"interrupt": 0, "steer": 1, "next_turn": 2}
         self.queue.sort(key=lambda p: (rank[p.delivery], p.seq))
+        for pending in fresh:  # after the messages: one of them may be what it drops
+            if pending.type == "user.interrupt":
+                self._interrupt(pending, now)
 
-    def _interrupt(self, pending: Pending) -> None:
+    def _interrupt(self, pending: Pending, now: float) -> None:
         if pending.drop_queued:
             for dropped in [p for p in self.queue if p.seq < pending.seq]:
                 self.queue.remove(dropped)
@@ -110,14 +113,14 @@ class Run:
         if self.runtime == "working" and self.turn_open:
             self.receipt(pending.id, "delivered", how="interrupt", turn=self.turn)
             self.interrupts.append(pending.id)
-            self._interrupt_turn(pending.id)
+            self._interrupt_turn(pending.id, now)
         else:
             self.receipt(pending.id, "consumed", how="nothing was running")
 
-    def _interrupt_turn(self, request_id: str) -> None:
+    def _interrupt_turn(self, request_id: str, now: float) -> None:
         if not self.interrupting:
             self.interrupting = True
-            self.runtime_until = -1.0  # `go_on` sets the deadline: only there the time is known
+            self.runtime_until = now + INTERRUPT_S
             self._tell(r.Interrupt(request_id=request_id))
 
     # -- what the shell reports -------------------------------------------------------------------------------------
@@ -164,7 +167,7 @@ class Run:
             case r.Ready():
                 self._ready(event)
             case r.Busy():
-                if not self.turn_open:
+                if not self.turn_open and self.runtime == "idle":
                     self._open_turn(())
             case r.Consumed(input_id=input_id):
                 self._took(input_id, "")
@@ -179,7 +182,8 @@ class Run:
 
     def exited(self, reason: str, memory: frozenset[str] | None, now: float) -> None:
         """The process is gone. `memory` is what its state on disk contains, None when that cannot be read."""
-        wanted = self.runtime == "stopping"
+        wanted = self.runtime == "stopping" or self.interrupting  # one that ignored an interrupt was ended by us
+        self.tools.finish = None
         was, self.runtime, self.runtime_until = self.runtime, "none", 0.0
         if was == "none":
             return
@@ -191,7 +195,7 @@ class Run:
             self.untaken.clear()
         self._requeue()
         if self.turn_open:
-            self._close_turn("interrupted" if wanted or self.interrupting else "failed", reason)
+            self._close_turn("interrupted" if wanted else "failed", reason)
         if not wanted:
             self._ended_by_itself(reason)
         self.go_on(now)
@@ -214,10 +218,8 @@ class Run:
         """Starts the one next thing. Called after everything that comes in; does nothing while frozen."""
         if self.frozen_at or self.outbox.closed or self.place != "here":
             return
-        if self.runtime_until == -1.0:
-            self.runtime_until = now + INTERRUPT_S
         # Before the next turn begins, so that the end of this one is saved; it delays no input.
-        if not self.goal and self.saver.due(now, self.turn_open):
+        if (not self.goal or (self.goal == "park" and self.turn_open)) and self.saver.due(now, self.turn_open):
             self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n))
         if self.goal:
             self._towards_goal(now)
@@ -229,7 +231,7 @@ class Run:
             elif self.resumed_midway:
                 self._nudge(now)
         elif self.runtime == "working" and self.queue and self.turn_open:
-            self._into_turn()
+            self._into_turn(now)
 
     def tick(self, now: float) -> None:
         """Deadlines of the runtime: one that does not start or does not stop its turn is ended."""
@@ -239,19 +241,24 @@ class Run:
         self.go_on(now)
 
     def next_wake(self) -> float:
-        """When `tick` next has something to do."""
-        times = [self.deadline]
-        times += [t for t in (self.runtime_until, self.saver.not_before) if t > 0]
-        if self.turn_open:
-            times.append(self.saver.saved_at + self.saver.interval_s)
-        if self.outbox.posting:
-            times.append(self.outbox.post_at)
+        """When `tick` next has something to do; never a moment at which nothing can begin."""
+        times = [self.outbox.post_at] if self.outbox.posting else []
+        if self.frozen_at:
+            return min([*times, self.frozen_at + FROZEN_S])
+        times.append(self.deadline)
+        if self.runtime_until > 0:
+            times.append(self.runtime_until)
+        if self.saver.under_way is None and self.place == "here":
+            if self.saver.not_before and (self.goal or self.saver.unsaved):
+                times.append(self.saver.not_before)
+            if self.turn_open:
+                times.append(self.saver.saved_at + self.saver.interval_s)
         return min(times)
 
     def _towards_goal(self, now: float) -> None:
         if self.runtime == "working":
             if self.goal != "park":
-                self._interrupt_turn(f"{self.goal}-{self.epoch}")
+                self._interrupt_turn(f"{self.goal}-{self.epoch}", now)
         elif self.runtime in ("idle", "starting"):
             self.runtime, self.runtime_until, self.goal_at = "stopping", 0.0, now
             self.out.append(e.Stop(session=self.session, epoch=self.epoch))
@@ -271,7 +278,7 @@ class Run:
         if first:
             self.record(
                 f.RuntimeStarted(
-                    runtime=self.job.runtime, version=event.version, isolation=self.isolation,
+                    runtime=self.job.runtime, version=event.version, pid=event.pid, isolation=self.isolation,
                     runtime_session_id=event.runtime_session_id,
                 )
             )  # fmt: skip
@@ -288,8 +295,8 @@ class Run:
         self._open_turn((pending.id,))
         self.untaken[pending.id] = pending
         self.receipt(pending.id, "delivered", how="next_turn", turn=self.turn)
-        preamble, self.preamble = "\n".join(self.preamble), []
-        self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble=preamble))
+        self.told, self.preamble = self.preamble, []
+        self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble="\n".join(self.told)))
 
     def _nudge(self, now: float) -> None:
         """A bide-authored word where nobody's input is due, so that a turn cut short is taken up again."""
@@ -299,10 +306,10 @@ class Run:
         input_id = ids.mint(now + self.wall, self.session, self.epoch, "go on", self.outbox.n)
         self._tell(r.Deliver(input_id=input_id, text=preamble))
 
-    def _into_turn(self) -> None:
+    def _into_turn(self, now: float) -> None:
         """Queued inputs that need not wait for the turn's end: redirects stop it, steers join it."""
         if self.queue[0].delivery == "interrupt":
-            self._interrupt_turn(self.queue[0].id)
+            self._interrupt_turn(self.queue[0].id, now)
             return
         for pending in [p for p in self.queue if p.delivery == "steer" and self.can.steer and not self.interrupting]:
             self.queue.remove(pending)
@@ -331,6 +338,8 @@ class Run:
         for pending in list(self.untaken.values()):
             self.receipt(pending.id, "unconfirmed", how="the turn ended, and its state does not show the input")
         self.untaken.clear()
+        if event.result == "interrupted":
+            self.tools.finish = None
         self._close_turn(event.result, event.detail)
         self._finish_if_asked()
 
@@ -364,14 +373,16 @@ class Run:
         self.untaken.pop(input_id, None)
         if input_id in self.heard and input_id not in self.saver.taken:
             self.saver.taken.append(input_id)
+            self.saver.unsaved = True
             self.receipt(input_id, "consumed", how=how or "in the conversation", turn=self.turn)
 
     def _requeue(self) -> None:
         """Inputs told to a process that died before taking them: safe to tell again, a bounded number of times."""
         for pending in self.untaken.values():
-            self.attempts[pending.id] = self.attempts.get(pending.id, 0) + 1
             self.receipt(pending.id, "accepted", how="the runtime ended before taking it; it is told again")
-            self.queue.insert(0, pending)
+        if self.untaken:
+            self.preamble, self.told = [*self.told, *self.preamble], []
+        self.queue[:0] = self.untaken.values()
         self.untaken.clear()
 
     def _tell(self, order: r.Order) -> None:
@@ -383,7 +394,9 @@ class Run:
         match self.goal:
             case "park":
                 seconds = round(now - self.goal_at, 3)
-                self.record(f.Parked(checkpoint=self.saver.last.n, seconds=seconds, reason=self.goal_text))
+                self.record(
+                    f.Parked(checkpoint=self.saver.last.n, seconds=seconds, reason=self.goal_text, go_on=self.cut_short)
+                )
             case "finish":
                 self.record(f.Ended(outcome="completed", summary=self.goal_text))
             case "cancel":

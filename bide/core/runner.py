@@ -14,6 +14,8 @@ from bide.core.limits import FROZEN_S
 from bide.core.run import Run
 from bide.core.wire import Gone, Granted, Held, News, Renewed
 
+DRAINS = "its runner drains"
+
 
 class Runner:
     """All leases of one runner process."""
@@ -35,7 +37,7 @@ class Runner:
                 epoch=run.epoch,
                 cursor=run.cursor,
                 parking=run.parking_told,
-                cancelling=run.goal == "cancel",
+                cancelling=run.cancel_told,
             )
             for run in self.runs.values()
         )
@@ -49,7 +51,7 @@ class Runner:
         ended = self._end(grant.session)
         run = self.runs[grant.session] = Run(grant, deadline, now, self.wall)
         if self.draining:
-            run.set_goal("park", "its runner drains")
+            run.set_goal("park", DRAINS)
         return [*ended, *self._take(run, now)]
 
     def renewed(self, renewal: Renewed, asked_at: float, now: float) -> list[e.Effect]:
@@ -75,7 +77,14 @@ class Runner:
 
     def news(self, news: News, now: float) -> list[e.Effect]:
         """Inputs, a park or a cancel."""
-        return self._with(news.session, news.epoch, now, lambda run: run.news(news, now))
+
+        def apply(run: Run) -> None:
+            run.news(news, now)
+            if self.draining:
+                run.set_goal("park", DRAINS)
+                run.go_on(now)
+
+        return self._with(news.session, news.epoch, now, apply)
 
     def acked(self, session: str, epoch: int, next_n: int, now: float) -> list[e.Effect]:
         """The server stored all facts before `next_n`."""
@@ -86,7 +95,7 @@ class Runner:
         self.draining = True
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
-            run.set_goal("park", "its runner drains")
+            run.set_goal("park", DRAINS)
             run.go_on(now)
             effects += self._take(run, now)
         return effects
@@ -95,7 +104,7 @@ class Runner:
         """The drain's deadline: turns that still run are stopped, saved and parked."""
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
-            run.interrupt_for_drain()
+            run.interrupt_for_drain(now)
             effects += self._take(run, now)
         return effects
 
@@ -145,7 +154,7 @@ class Runner:
         """Time passed: freezes what can no longer be believed, resends, and starts what is due."""
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
-            if run.frozen_at and now - run.frozen_at >= FROZEN_S:
+            if run.frozen_at and now - run.frozen_at >= FROZEN_S and not run.outbox.closed:
                 effects += self._end(run.session)
                 continue
             if now >= run.deadline and not run.frozen_at:
@@ -187,5 +196,6 @@ class Runner:
             return []
         return [
             e.Stop(session=session, epoch=run.epoch, force=True),
-            e.Release(session=session, epoch=run.epoch, keep="salvage"),
+            # Saved to the last byte, only the word of it did not arrive: still good as a cache of that checkpoint.
+            e.Release(session=session, epoch=run.epoch, keep=run.keep if run.outbox.closed else "salvage"),
         ]

@@ -75,6 +75,7 @@ class Ready(Struct, frozen=True, tag="ready"):
     rung: Literal["new", "native", "replayed", "fresh"]
     reason: str = ""
     capabilities: Capabilities = Capabilities()
+    pid: int = 0  # on the runner's host; filled in by the runner
 
 
 class Busy(Struct, frozen=True, tag="busy"):

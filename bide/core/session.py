@@ -70,7 +70,7 @@ class Pending(Struct, frozen=True, kw_only=True):
     question_id: str = ""
     drop_queued: bool = False
     status: f.ReceiptStatus = "accepted"
-    reported: bool = False  # the runner gave a receipt in the present epoch
+    turn: int = 0  # the one it was told in
 
 
 class Unsaved(Struct, frozen=True, kw_only=True):
@@ -118,11 +118,12 @@ class Session(Struct, frozen=True, kw_only=True):
     earlier: f.Checkpoint | None = None  # the one before, should the blobs of the last be lost
     unsaved: Unsaved = Unsaved()
     parking: str = ""  # why it parks
-    parking_seq: int = 0
     cancelling: bool = False
     phase_until: float = 0.0  # deadline of a transitional state
     window_until: float = 0.0  # end of the online window while it waits
     recovery_until: float = 0.0  # interrupted, and its own runner may still come back
+    revoked: bool = False  # it may not: it was given up on
+    held_until: float = 0.0  # a former holder may believe in its lease until then; nobody else is granted one
     starts: int = 0  # failed in a row
     queued_at: float = 0.0
     last_runner: str = ""

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
-from bide.core.hearing import clean
+from bide.core.hearing import cut
+from bide.core.limits import OPTION_BYTES, OPTIONS_MAX, QUESTION_BYTES
 from bide.core.outbox import Outbox
 
 
@@ -23,7 +24,7 @@ class ToolCalls:
     def called(self, call: e.ToolCall, wall: float) -> str:
         """Answers one call; `wall` is epoch seconds. Gives the id of the question or assumption, "" for `finish`."""
         if isinstance(call, e.Finish):
-            self.finish = clean(call.summary)
+            self.finish = cut(call.summary, QUESTION_BYTES)[0]
             return ""
         if call.key in self._made:
             return self._made[call.key]
@@ -31,13 +32,16 @@ class ToolCalls:
         if call.key:
             self._made[call.key] = made
         if isinstance(call, e.Assumed):
-            self._outbox.record(f.AssumptionRecorded(id=made, text=clean(call.text), impact=call.impact))
+            self._outbox.record(
+                f.AssumptionRecorded(id=made, text=cut(call.text, QUESTION_BYTES)[0], impact=call.impact)
+            )
             return made
         if call.blocking:
             self.blocking.add(made)
         question = f.Question(
-            id=made, session_id=self._outbox.session, question=clean(call.question), context=clean(call.context),
-            options=tuple(map(clean, call.options)), blocking=call.blocking, impact=call.impact,
+            id=made, session_id=self._outbox.session, question=cut(call.question, QUESTION_BYTES)[0],
+            context=cut(call.context, QUESTION_BYTES)[0],
+            options=tuple(cut(option, OPTION_BYTES)[0] for option in call.options[:OPTIONS_MAX]), blocking=call.blocking, impact=call.impact,
         )  # fmt: skip
         self._outbox.record(f.QuestionAsked(question=question))
         return made

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+from msgspec.structs import replace
+
 from bide.core import runtime as r
 from bide.core.limits import CLOSE_S, SWEEP_LATE_S, SWEEP_SOON_S
 from bide.core.refusals import Refused
@@ -17,6 +20,7 @@ from bide.runner.process import Process, spawn
 from bide.runner.procfs import Ident, Running
 from bide.runner.sandbox import Choice, binary_inside
 
+LOG = structlog.get_logger()
 INSTRUCTIONS = """
 You work in a session of bide. People are not watching all the time; they read what you write later and answer when they can.
 - To ask people something, call the tool `ask_human`. It returns at once; after a blocking question end your turn, and the
@@ -29,7 +33,7 @@ You work in a session of bide. People are not watching all the time; they read w
 
 
 class Hosted:
-    """A session's shell. `heard` and `gone` pass on what the runtime says and that it ended."""
+    """A session's shell. `heard` and `exited` pass on what the runtime says and that it ended."""
 
     def __init__(
         self,
@@ -41,17 +45,19 @@ class Hosted:
         choice: Choice,
         gateway: Gateway,
         heard: Callable[[str, int, r.RuntimeEvent], None],
-        gone: Callable[[str, int, str, frozenset[str] | None], None],
+        exited: Callable[[str, int, str, frozenset[str] | None], None],
     ) -> None:
         self.session, self.epoch, self.job, self.driver = session, epoch, job, driver
         self.layout, self._choice, self._gateway = layout, choice, gateway
-        self._heard, self._gone = heard, gone
+        self._heard, self._exited = heard, exited
         self.runtime_session_id = job.runtime_session_id
         self.process: Process | None = None
         self.dialogue: Dialogue | None = None
         self.stopped: tuple[str, ...] = ()
-        self.root = job.checkpoint.root if job.checkpoint else ""
+        self.root = ""  # the newest checkpoint that the folder is known to hold
         self.frozen = False
+        self._holding = asyncio.Lock()
+        self.released = False
         self._wanted_end = False
         self._force = False
         self._before_turn: frozenset[Ident] = frozenset()
@@ -85,17 +91,17 @@ class Hosted:
         if self.process is not None:
             self._ending = asyncio.create_task(self._end(), name=f"end of {self.session}")
 
-    async def freeze(self) -> None:
-        """Nothing of the session acts from here on."""
-        self.frozen = True
-        if self.process is not None:
-            await self.process.freeze()
-
-    async def thaw(self) -> None:
-        """It goes on."""
-        self.frozen = False
-        if self.process is not None:
-            await self.process.thaw()
+    async def hold(self, frozen: bool) -> None:
+        """Freezes or thaws. Only the latest wish counts: a thaw is never undone by the freeze before it."""
+        self.frozen = frozen
+        async with self._holding:
+            process = self.process
+            if process is None or process.ended:
+                return
+            if self.frozen:
+                await process.freeze()
+            elif process.frozen:
+                await process.thaw()
 
     async def ended(self) -> None:
         """Returns once nothing of the session runs here any more."""
@@ -105,18 +111,29 @@ class Hosted:
     # -- the runtime's life -------------------------------------------------------------------------------------------
 
     async def _live(self) -> None:
-        reason = ""
+        """However it goes, its end is reported: a session must never look busy with nothing behind it."""
         try:
             process, dialogue = await self._spawn()
         except Refused as refused:
             reason = f"it could not be started: {refused.sentence}"
-        except Exception as error:  # noqa: BLE001 - whatever keeps a runtime from starting is told, never swallowed
+        except Exception as error:
+            LOG.error("spawn_failed", session=self.session, exc_info=error)
             reason = f"it could not be started: {type(error).__name__}: {error}"
         else:
-            reason = await self._talk(process, dialogue)
+            try:
+                reason = await self._talk(process, dialogue)
+            except Exception as error:
+                LOG.error("dialogue_failed", session=self.session, exc_info=error)
+                reason = f"bide could not follow it: {type(error).__name__}: {error}"
+                await process.kill()
+                process.discard()
         self.process = self.dialogue = None
-        memory = await asyncio.to_thread(self._memory)
-        self._gone(self.session, self.epoch, reason, memory)
+        try:
+            memory = await asyncio.to_thread(self._memory)
+        except Exception as error:
+            LOG.error("memory_unreadable", session=self.session, exc_info=error)
+            memory = None
+        self._exited(self.session, self.epoch, reason, memory)
 
     async def _spawn(self) -> tuple[Process, Dialogue]:
         token, seat = self._gateway.admit(self.session, self.epoch)
@@ -140,8 +157,7 @@ class Hosted:
         self.process, self.dialogue = process, dialogue
         if self._wanted_end:
             self._ending = asyncio.create_task(self._end())
-        if self.frozen:
-            await process.freeze()
+        await self.hold(self.frozen)
         process.write(dialogue.hello())
         return process, dialogue
 
@@ -159,9 +175,11 @@ class Hosted:
 
     def _pass_on(self, events: list[r.RuntimeEvent]) -> None:
         for event in events:
-            if isinstance(event, r.Ready) and event.runtime_session_id:
-                self.runtime_session_id = event.runtime_session_id
-            self._heard(self.session, self.epoch, event)
+            self._heard(self.session, self.epoch, self._located(event) if isinstance(event, r.Ready) else event)
+
+    def _located(self, ready: r.Ready) -> r.Ready:
+        self.runtime_session_id = ready.runtime_session_id or self.runtime_session_id
+        return replace(ready, pid=(self.process and self.process.pid) or 0)
 
     async def _end(self) -> None:
         process, dialogue = self.process, self.dialogue
@@ -190,7 +208,8 @@ class Hosted:
         process.end_these(process.others() & begun)
 
     def close(self) -> None:
-        """Ends the lease's token."""
+        """The lease is over: its token dies, and nothing waits for it any more."""
+        self.released = True
         self._gateway.dismiss(self.session)
         if self._sweeping is not None:
             self._sweeping.cancel()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -20,7 +21,8 @@ class Link:
     def __init__(self, server: str, token: str) -> None:
         self._server, self._enrolment = server.rstrip("/"), token
         self.token, self.runner = token, ""
-        self._http = httpx2.AsyncClient(base_url=self._server, timeout=HTTP_S, trust_env=False)
+        local = urlsplit(self._server).hostname in ("127.0.0.1", "localhost", "::1")  # no proxy knows our loopback
+        self._http = httpx2.AsyncClient(base_url=self._server, timeout=HTTP_S, trust_env=not local)
 
     async def register(self, hello: Register) -> Registered:
         """Makes this process the runner of its name; its later requests carry the token that comes back."""
@@ -64,6 +66,7 @@ def problem_of(status: int, body: bytes) -> Exception:
         code, detail = str(problem["code"]), str(problem.get("detail", ""))
     except (msgspec.DecodeError, KeyError, TypeError):
         return Unavailable("the server", f"it answered {status}")
-    if status >= 500 or code not in CODES:
+    if status >= 500:
         return Unavailable("the server", detail or f"it answered {status}")
-    return Refused(code, detail, str(problem.get("hint", "")))
+    known = code if code in CODES else "malformed"  # a newer server's no is a no, whatever it is called
+    return Refused(known, detail, str(problem.get("hint", "")))

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import structlog
 
 from bide.core import effects as e
 from bide.core import runtime as r
-from bide.core.limits import UPLOAD_TRIES_S
+from bide.core.limits import IDLE_TICK_S, SNAPSHOT_THREADS, TICK_MIN_S, UPLOAD_TRIES_S
 from bide.core.refusals import Refused, Unavailable
 from bide.core.runner import Runner
-from bide.core.wire import FactsPost, SyncReply
+from bide.core.wire import FactsPost, Gone, SyncReply
 from bide.drivers.base import Driver
 from bide.runner.gateway import Gateway
 from bide.runner.hosted import Hosted
@@ -23,7 +24,12 @@ from bide.runner.sandbox import Choice
 from bide.runner.workspace import Workspaces
 
 LOG = structlog.get_logger()
-IDLE_TICK_S = 1.0  # the machine is asked at least this often
+T = TypeVar("T")
+
+
+def boot_clock() -> float:
+    """Seconds since boot, sleep included: a lease also runs out while a laptop is shut (law 7)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class Loop:
@@ -42,7 +48,8 @@ class Loop:
         self.clock = clock
         self.machine = Runner(wall=time.time() - clock())
         self._hosted: dict[tuple[str, int], Hosted] = {}
-        self._leaving: dict[str, asyncio.Task[None]] = {}  # folders still in use by an earlier epoch
+        self._folders: dict[str, asyncio.Lock] = {}  # one piece of work on a session's folder at a time
+        self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot")  # uploads may wait long
         self._tasks: set[asyncio.Task[None]] = set()
         self._nudge = asyncio.Event()
 
@@ -69,7 +76,7 @@ class Loop:
         """A word of a runtime."""
         self.perform(self.machine.heard(session, epoch, event, self.clock()))
 
-    def gone(self, session: str, epoch: int, reason: str, memory: frozenset[str] | None) -> None:
+    def exited(self, session: str, epoch: int, reason: str, memory: frozenset[str] | None) -> None:
         """The end of a runtime."""
         self.perform(self.machine.exited(session, epoch, reason, memory, self.clock()))
 
@@ -78,37 +85,61 @@ class Loop:
         while True:
             self.perform(self.machine.tick(self.clock()))
             wake = self.machine.next_wake()
-            wait = IDLE_TICK_S if wake is None else min(IDLE_TICK_S, max(0.02, wake - self.clock()))
+            wait = IDLE_TICK_S if wake is None else min(IDLE_TICK_S, max(TICK_MIN_S, wake - self.clock()))
             await asyncio.sleep(wait)
 
     # -- what is to be done -------------------------------------------------------------------------------------------
 
     def perform(self, effects: list[e.Effect]) -> None:
-        """Does each, in order; what takes time goes on by itself."""
+        """Does each, in order; what takes time goes on by itself. One that fails costs its own session only."""
         for effect in effects:
-            self._one(effect)
+            try:
+                self._one(effect)
+            except Exception as error:
+                LOG.error("effect_failed", effect=type(effect).__name__, session=effect.session, exc_info=error)
+                self._abandon(effect)
+
+    def _abandon(self, effect: e.Effect) -> None:
+        """What cannot be performed must not look as if it went on: the lease is let go, the folder kept."""
+        gone = Gone(session=effect.session, epoch=effect.epoch, reason="this runner failed")
+        self.perform([each for each in self.machine.gone(gone) if each != effect])
 
     def _one(self, effect: e.Effect) -> None:
         hosted = self._hosted.get((effect.session, effect.epoch))
         match effect:
             case e.Restore():
-                self._begin(self._restore(effect), effect)
+                self._begin(self._restore(effect, self._host(effect)), effect)
             case e.Post():
                 self._begin(self._post(effect), effect)
             case e.Capture() if hosted:
                 self._begin(self._capture(effect, hosted), effect)
             case e.Release() if hosted:
-                self._leaving[effect.session] = self._begin(self._release(effect, hosted), effect)
+                self._begin(self._release(effect, hosted), effect)
             case e.Spawn() if hosted:
                 hosted.start()
             case e.Tell(order=order) if hosted:
                 hosted.tell(order)
             case e.Stop(force=force) if hosted:
                 hosted.stop(force)
-            case e.Freeze() if hosted:
-                self._begin(hosted.freeze(), effect)
-            case e.Thaw() if hosted:
-                self._begin(hosted.thaw(), effect)
+            case e.Freeze() | e.Thaw() if hosted:
+                self._begin(hosted.hold(isinstance(effect, e.Freeze)), effect)
+
+    def _host(self, effect: e.Restore) -> Hosted | None:
+        driver = self._drivers.get(effect.job.runtime)
+        if driver is None or self.gateway is None:
+            return None
+        hosted = Hosted(
+            effect.session, effect.epoch, effect.job, driver, self._workspaces.layout(effect.session), self._choice,
+            self.gateway, self.heard, self.exited,
+        )  # fmt: skip
+        self._hosted[effect.session, effect.epoch] = hosted
+        return hosted
+
+    def _folder(self, session: str) -> asyncio.Lock:
+        return self._folders.setdefault(session, asyncio.Lock())
+
+    def _threaded(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+        return asyncio.get_running_loop().run_in_executor(self._pool, work, *args)
 
     def _begin(self, work: Coroutine[Any, Any, None], effect: e.Effect) -> asyncio.Task[None]:
         task = asyncio.create_task(work, name=f"{type(effect).__name__} {effect.session}")
@@ -121,50 +152,43 @@ class Loop:
         if not task.cancelled() and (error := task.exception()) is not None:
             LOG.error("effect_failed", effect=task.get_name(), exc_info=error)
 
-    async def _restore(self, effect: e.Restore) -> None:
-        if (leaving := self._leaving.get(effect.session)) is not None:
-            await asyncio.wait([leaving])
-        driver = self._drivers.get(effect.job.runtime)
+    async def _restore(self, effect: e.Restore, hosted: Hosted | None) -> None:
         done: e.Restored | e.NotRestored
-        if driver is None or self.gateway is None:
+        if hosted is None:
             sentence = f"this runner has no driver for {effect.job.runtime}"
             done = e.NotRestored(lost=False, code="no_runtime", sentence=sentence)
         else:
-            self._hosted[effect.session, effect.epoch] = Hosted(
-                effect.session, effect.epoch, effect.job, driver, self._workspaces.layout(effect.session),
-                self._choice, self.gateway, self.heard, self.gone,
-            )  # fmt: skip
-            done = await self._make(effect, driver)
+            async with self._folder(effect.session):
+                done = await self._make(effect, hosted)
+            if isinstance(done, e.Restored) and effect.job.checkpoint:
+                hosted.root = effect.job.checkpoint.root
         LOG.info("restored", session=effect.session, epoch=effect.epoch, outcome=getattr(done, "source", "no"))
         self.perform(self.machine.restored(effect.session, effect.epoch, done, self.clock()))
 
-    async def _make(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
+    async def _make(self, effect: e.Restore, hosted: Hosted) -> e.Restored | e.NotRestored:
         """Blobs that are out of reach are waited for: the server's deadline for starting bounds it."""
         tries = 0
-        while True:
+        while not hosted.released:
             try:
-                return await asyncio.to_thread(self._workspaces.make, effect, driver)
+                return await self._threaded(self._workspaces.make, effect, hosted.driver)
             except Unavailable as away:
                 LOG.warning("restore_waits", session=effect.session, why=str(away))
-                if (effect.session, effect.epoch) not in self._hosted:
-                    return e.NotRestored(lost=False, code="failed", sentence=str(away))
                 await asyncio.sleep(UPLOAD_TRIES_S[min(tries, len(UPLOAD_TRIES_S) - 1)])
                 tries += 1
             except Exception as error:
                 LOG.error("restore_failed", session=effect.session, exc_info=error)
-                return e.NotRestored(
-                    lost=False,
-                    code="failed",
-                    sentence=f"The workspace could not be made: {type(error).__name__}: {error}",
-                )
+                sentence = f"The workspace could not be made: {type(error).__name__}: {error}"
+                return e.NotRestored(lost=False, code="failed", sentence=sentence)
+        return e.NotRestored(lost=False, code="failed", sentence="The lease ended while it was restored.")
 
     async def _capture(self, effect: e.Capture, hosted: Hosted) -> None:
         carried = hosted.driver.carried(hosted.runtime_session_id)
         done: e.Captured | e.NotCaptured
         try:
-            done = await asyncio.to_thread(
-                self._workspaces.save, effect, carried, hosted.job.repository, hosted.root, hosted.stopped
-            )
+            async with self._folder(effect.session):
+                done = await self._threaded(
+                    self._workspaces.save, effect, carried, hosted.job.repository, hosted.root, hosted.stopped
+                )
         except Exception as error:
             LOG.error("capture_failed", session=effect.session, exc_info=error)
             done = e.NotCaptured(code="capture_failed", reason=f"{type(error).__name__}: {error}")
@@ -183,20 +207,24 @@ class Loop:
         except Refused as refused:
             if refused.code == "fenced":
                 self.perform(self.machine.fenced(effect.session, effect.epoch))
-            elif refused.code not in ("lease_over", "gap"):
+            elif refused.code not in ("lease_over", "gap"):  # no repetition would make it better
                 LOG.error("facts_refused", session=effect.session, code=refused.code, sentence=refused.sentence)
+                self._abandon(effect)
             return
         self.perform(self.machine.acked(effect.session, effect.epoch, reply.next, self.clock()))
 
     async def _release(self, effect: e.Release, hosted: Hosted) -> None:
         hosted.close()
-        await hosted.ended()
-        self._hosted.pop((effect.session, effect.epoch), None)
-        if effect.keep == "warm" and hosted.root:
-            await asyncio.to_thread(self._workspaces.keep_warm, effect.session, hosted.root)
-        else:
-            await asyncio.to_thread(self._workspaces.put_aside, effect.session, effect.epoch)
-        self._leaving.pop(effect.session, None)
+        try:
+            await hosted.ended()
+            async with self._folder(effect.session):  # after whatever still works on it
+                if effect.keep == "warm" and hosted.root:
+                    await self._threaded(self._workspaces.keep_warm, effect.session, hosted.root)
+                else:
+                    await self._threaded(self._workspaces.put_aside, effect.session, effect.epoch)
+        finally:
+            hosted.close()
+            self._hosted.pop((effect.session, effect.epoch), None)
         LOG.info("released", session=effect.session, epoch=effect.epoch, keep=effect.keep)
 
     async def settle(self) -> None:

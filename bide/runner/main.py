@@ -97,12 +97,18 @@ class _Daemon:
         ticking = asyncio.create_task(loop.tick_for_ever(), name="tick")
         self._watch_signals()
         self._say_ready(registered)
+        asking = asyncio.create_task(self._ask_for_work(), name="sync")
         try:
-            await self._ask_for_work()
+            done, _ = await asyncio.wait({serving, ticking, asking}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {asking}:  # without clock or gateway a runner must not go on believing its leases
+                LOG.error("runner_failed", part=task.get_name(), exc_info=task.exception())
+                return 1
+            await asking
         finally:
             gateway.stop()
-            ticking.cancel()
-            await asyncio.gather(serving, ticking, return_exceptions=True)
+            for task in (ticking, asking):
+                task.cancel()
+            await asyncio.gather(serving, ticking, asking, return_exceptions=True)
             await self._link.close()
         left = sorted(loop.machine.runs)
         for session in left:

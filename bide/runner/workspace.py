@@ -45,13 +45,12 @@ class Workspaces:
     def make(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
         """Clones the repository, or brings back the checkpoint. Raises `Unavailable` while the blobs are out of reach."""
         began, job, layout = time.monotonic(), effect.job, self.layout(effect.session)
-        carried = driver.carried(job.runtime_session_id)
         try:
             if job.checkpoint is None:
                 self.put_aside(effect.session, effect.epoch)
                 done = self._fresh(effect, layout)
             else:
-                done = self._back(job.checkpoint, layout, carried)
+                done = self._back(job.checkpoint, layout, effect.epoch)
         except Refused as refused:
             return e.NotRestored(lost=False, code=refused.code, sentence=refused.sentence, hint=refused.hint)
         except Damaged as damaged:
@@ -90,12 +89,10 @@ class Workspaces:
         layout.hand_over(self._choice.uid_outside)
         return e.Restored(source="fresh", workspace=f.Workspace())
 
-    def _back(self, saved: f.Checkpoint, layout: Layout, carried: Carried) -> e.Restored:
-        mark = self._mark(layout.session)
-        if mark.exists() and mark.read_text() == saved.root and self._unchanged(saved.root, layout):
-            mark.unlink()
+    def _back(self, saved: f.Checkpoint, layout: Layout, epoch: int) -> e.Restored:
+        if self._claimed(layout.session) == saved.root and self._unchanged(saved.root, layout):
             return e.Restored(source="warm", workspace=f.Workspace(), files=saved.files, bytes=saved.bytes)
-        mark.unlink(missing_ok=True)
+        self.put_aside(layout.session, epoch)  # whatever it holds is not this checkpoint, and may be all there is
         uid = self._choice.uid_outside
         layout.create(uid)
         state = layout.folder / ".runtime"
@@ -103,6 +100,15 @@ class Workspaces:
         done = restore(saved.root, self._blobs, targets, owner=(uid, uid))
         _merge(state, layout.home)
         return e.Restored(source="checkpoint", workspace=f.Workspace(), files=done.files, bytes=done.bytes)
+
+    def _claimed(self, session: str) -> str:
+        """The checkpoint that the folder was kept for; nobody else may drop it from now on."""
+        mark = self._mark(session)
+        with contextlib.suppress(FileNotFoundError):
+            root = mark.read_text()
+            mark.unlink()
+            return root
+        return ""
 
     def _unchanged(self, root: str, layout: Layout) -> bool:
         """A warm folder is a cache: it is checked against the checkpoint before it is trusted."""
@@ -144,7 +150,7 @@ class Workspaces:
             seconds=round(time.monotonic() - began, 3),
             verified_at=self._clock(),
             kept=KEPT,
-            not_kept=tuple(f"{item.path}: {item.reason}" for item in done.not_kept) + done.warnings,
+            not_kept=_cut((*(f"{item.path}: {item.reason}" for item in done.not_kept), *done.warnings)),
             stopped=stopped,
             workspace=self._look(layout, repository),
         )
@@ -218,6 +224,12 @@ def _merge(state: Path, home: Path) -> None:
         entry.rename(home / entry.name)
     os.utime(home, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     state.rmdir()
+
+
+def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The first of many: they stand in the session's state and in each report."""
+    rest = len(lines) - LOST_ITEMS_MAX
+    return lines if rest <= 0 else (*lines[:LOST_ITEMS_MAX], f"and {rest} more")
 
 
 def _moved(saved: f.Checkpoint | None, now: f.Workspace) -> tuple[str, str] | None:

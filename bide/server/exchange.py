@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import structlog
 from msgspec.structs import replace
 
 from bide.core import exchange as x
 from bide.core.commands import Grant
 from bide.core.limits import COALESCE_S, SYNC_LOOK_S
 from bide.core.placement import Runner
-from bide.core.refusals import Refused
+from bide.core.refusals import Refused, Unavailable
 from bide.core.session import Session
 from bide.core.wire import Sync, SyncReply, agree
 from bide.server.parts import QUEUE, Parts
-from bide.store.base import Reader
+from bide.store.base import Engine, Reader
+
+LOG = structlog.get_logger()
 
 
 async def sync(parts: Parts, runner: Runner, ask: Sync) -> SyncReply:
@@ -58,7 +61,7 @@ class _Exchange:
         """Renews first, then looks until there is something to tell or the time is up."""
         store, wait_s = self._parts.store, min(self._ask.wait_s, self._parts.config.poll_s)
         with store.subscribe(QUEUE, *(report.session for report in self._ask.leases)) as changes:
-            await store.put_runner(self._runner)
+            await store.write(self._seen)
             first = await self._drive(x.renewal(self._ask, self._runner, self._lease_s))
             while True:
                 reply = x.merge(first, await self._drive(x.claim(self._ask, self._runner, self._lease_s)))
@@ -69,6 +72,13 @@ class _Exchange:
                     wakeup = await changes.wait(min(left, SYNC_LOOK_S))
                 if wakeup.sessions or wakeup.everything:
                     await asyncio.sleep(COALESCE_S)
+
+    def _seen(self, engine: Engine) -> None:
+        """Notes the heartbeat, unless a later process of the runner has registered in between."""
+        now = next((r for r in engine.runners() if r.id == self._runner.id), None)
+        if now is None or now.boot != self._runner.boot:
+            raise Refused("fenced", f"Another process has registered as runner {self._runner.name} since.")
+        engine.put_runner(self._runner)
 
     def _over(self) -> bool:
         return self._parts.asking.get(self._runner.id) is not self or self._parts.closing.is_set()
@@ -102,6 +112,11 @@ class _Exchange:
                     done = await self._parts.handle(session, command)
                 except Refused as refused:
                     return refused
+                except Unavailable:
+                    raise
+                except Exception as error:
+                    LOG.error("exchange_failed", session=session, exc_info=error)
+                    return Refused("failed", "The server cannot handle this session.")
                 if isinstance(command, Grant):
                     self._parts.metrics.grants.inc()
                 return done

@@ -19,21 +19,17 @@ KINDS = get_args(f.Fact)
 def anything(kind: type[Any]) -> st.SearchStrategy[Any]:
     """Facts of one type with any contents that JSON can carry."""
     text = st.text(st.characters(codec="utf-8"), max_size=40)
-    values: dict[Any, st.SearchStrategy[Any]] = {
-        "str": text, "int": st.integers(-(2**53), 2**53), "float": st.floats(allow_nan=False, allow_infinity=False),
-        "bool": st.booleans(),
-    }  # fmt: skip
 
     def of(type_: Any) -> st.SearchStrategy[Any]:
         match type_:
             case msgspec.inspect.StrType():
-                return values["str"]
+                return text
             case msgspec.inspect.IntType():
-                return values["int"]
+                return st.integers(-(2**53), 2**53)
             case msgspec.inspect.FloatType():
-                return values["float"]
+                return st.floats(allow_nan=False, allow_infinity=False)
             case msgspec.inspect.BoolType():
-                return values["bool"]
+                return st.booleans()
             case msgspec.inspect.NoneType():
                 return st.none()
             case msgspec.inspect.LiteralType(values=literals):
@@ -56,7 +52,8 @@ def test_a_fact_is_read_as_it_was_written(fact: f.Fact) -> None:
     assert codec.decode_fact(codec.encode_fact(fact)) == fact
     body = codec.body_of(fact)
     assert "type" not in body
-    assert msgspec.json.decode(msgspec.json.encode(body)) == body
+    plain = msgspec.json.decode(codec.encode_fact(fact))
+    assert msgspec.json.decode(msgspec.json.encode(body)) == {k: v for k, v in plain.items() if k != "type"}
 
 
 def test_a_state_is_read_as_it_was_written() -> None:
@@ -78,7 +75,9 @@ def test_a_fact_of_an_old_release_is_still_a_fact(monkeypatch: pytest.MonkeyPatc
     assert codec.decode_fact(b'{"type":"note","message":"hello"}', version=1) == f.Note(text="hello")
     assert codec.decode_fact(b'{"type":"note","words":"hello"}', version=2) == f.Note(text="hello")
     assert codec.decode_fact(b'{"type":"note","text":"hello"}', version=3) == f.Note(text="hello")
-    assert codec.decode_fact(b'{"type":"error","code":"x","sentence":"y"}', version=1) == f.Error(code="x", sentence="y")
+    assert codec.decode_fact(b'{"type":"error","code":"x","sentence":"y"}', version=1) == f.Error(
+        code="x", sentence="y"
+    )
 
 
 def test_a_field_that_came_later_has_its_default_in_older_facts() -> None:

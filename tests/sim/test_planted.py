@@ -84,4 +84,3 @@ def test_a_defect_is_found_before_it_costs_anybody_their_work(plant: Plant, monk
             print(f"seed {seed}: {found}")
             return
     pytest.fail(f"{plant.__name__} went unnoticed for {SEEDS_MAX} seeds")
-

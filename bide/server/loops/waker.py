@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+import structlog
 
 from bide.core import commands as c
 from bide.core.lease import Pulse, beat
 from bide.core.limits import LIST_MAX, OUTAGE_GAP_SHARE, WAKER_S
-from bide.core.refusals import Refused
+from bide.core.refusals import Refused, Unavailable
 from bide.server.parts import Parts
 from bide.store.base import Engine
 
+LOG = structlog.get_logger()
 PULSE = ("pulse", "waker")
 _SHARE = 1 / 4  # of the silence that counts as an outage: the pulse is written that often, not at every look
 
@@ -38,6 +40,11 @@ class Waker:
                 done = await self._parts.handle(session_id, wake)
             except Refused:
                 continue  # it was deleted meanwhile
+            except Unavailable:
+                raise  # the store is away for all of them
+            except Exception as error:
+                LOG.error("wake_failed", session=session_id, exc_info=error)
+                continue
             if done.envelopes:
                 self._parts.metrics.wakes.inc()
 

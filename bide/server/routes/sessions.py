@@ -89,12 +89,14 @@ async def create_session(call: Call, body: NewSession) -> Started:
     settings = row.effective(config, _session_settings(body))
     session_id = call.parts.mint("session")
     if call.key and not body.dry_run:
-        session_id = await _keyed(call, body, session_id)
+        session_id = await _keyed(call, body, session_id, claim=False)
     if await store.session(session_id) is None:  # else it is a repeat, whatever has changed since
         _require_runtime(settings, await call.parts.online())
     command = _command(call, body, row, settings, ids.mint(store.now(), session_id, "prompt"))
     state, inputs = _tried(call, session_id, command)
     if not body.dry_run:
+        if call.key and await _keyed(call, body, session_id, claim=True) != session_id:
+            return await create_session(call, body)  # the same request, at the same moment, was faster
         if repository:
             row = await store.write(lambda engine: projects.ensure(engine, name, repository))
         state = (await call.parts.handle(session_id, replace(command, project=row.name))).session
@@ -195,19 +197,20 @@ def _tried(call: Call, session_id: str, command: c.Create) -> tuple[State, list[
     return done.session, scratch.inputs(session_id)
 
 
-async def _keyed(call: Call, body: NewSession, session_id: str) -> str:
-    """The session that this key has always stood for."""
+async def _keyed(call: Call, body: NewSession, session_id: str, *, claim: bool) -> str:
+    """The session that this key stands for; claimed only for a request that is going to be accepted."""
     key = hashlib.sha256(f"{call.actor.name}\x1f{call.key}".encode("utf-8", "surrogatepass")).hexdigest()
     mine = _Keyed(session=session_id, body=hashlib.sha256(msgspec.json.encode(body)).hexdigest())
 
-    def claim(engine: Engine) -> _Keyed:
+    def look(engine: Engine) -> _Keyed:
         stored = engine.get(KEY, key)
         if stored is None:
-            engine.put(KEY, key, msgspec.json.encode(mine))
+            if claim:
+                engine.put(KEY, key, msgspec.json.encode(mine))
             return mine
         return msgspec.json.decode(stored, type=_Keyed)
 
-    found = await call.parts.store.write(claim)
+    found = await call.parts.store.write(look)
     if found.body != mine.body:
         raise Refused("key_reused", "This idempotency key was used to start a different session.")
     return found.session

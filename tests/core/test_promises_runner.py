@@ -1,0 +1,158 @@
+"""Promises of the runner's machine that were broken once."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec import json
+
+from bide.core import codec
+from bide.core import effects as e
+from bide.core import facts as f
+from bide.core import runtime as r
+from bide.core.limits import BODY_BYTES, INTERRUPT_S, TEXT_BYTES
+from bide.core.wire import FactsPost
+from tests.core.playbook import (
+    IDLE,
+    READY,
+    SAVED,
+    Exit,
+    Machine,
+    asks,
+    busy,
+    feed,
+    granted,
+    idle,
+    input_,
+    news,
+    uid,
+    working,
+)
+
+PARK = news(parking="it waited")
+
+# -- the runner's machine ---------------------------------------------------------------------------------------------
+
+
+def test_a_finish_in_a_turn_that_crashed_does_not_end_a_later_one() -> None:
+    machine = busy()
+    machine << e.Finish(summary="done")
+    feed(machine, [Exit(("m1",)), SAVED, READY, news(input_("m2", 9)), r.Consumed(input_id=uid("m2"))])
+    assert "stop" not in machine << IDLE
+
+
+def test_a_drain_is_not_forgotten_when_the_server_gives_a_park_up() -> None:
+    machine = busy()
+    machine.drain()
+    machine << PARK
+    machine << news()
+    assert "stop" in machine << IDLE
+
+
+def test_a_long_turn_of_a_draining_runner_is_still_saved_now_and_then() -> None:
+    machine = busy()
+    machine.drain()
+    words: list[str] = []
+    for _ in range(13):
+        machine.renewed()
+        words += machine.after(50)
+    assert "capture 2" in words
+
+
+@pytest.mark.parametrize("how", ["frozen", "capture under way", "parking"])
+def test_a_machine_with_nothing_to_do_lets_its_shell_sleep(how: str) -> None:
+    machine = busy()
+    if how == "frozen":
+        machine.after(81)
+    elif how == "parking":
+        machine << PARK
+    for _ in range(0 if how == "frozen" else 13):
+        machine.renewed()
+        machine.after(50)
+    wake = machine.runner.next_wake()
+    assert wake is not None
+    assert wake > machine.now
+
+
+@pytest.mark.parametrize("word", [news(cancelling=True), news(input_("x", 9, "interrupt"))], ids=["cancel", "redirect"])
+def test_a_turn_that_does_not_stop_for_a_cancel_is_ended_in_time(word: object) -> None:
+    machine = busy()
+    machine << word
+    wake = machine.runner.next_wake()
+    assert wake is not None
+    assert wake <= machine.now + INTERRUPT_S
+
+
+def test_a_park_whose_ack_is_overtaken_by_the_next_sync_leaves_a_warm_folder() -> None:
+    machine = idle()
+    feed(machine, [PARK, Exit(())])
+    machine.deaf = True
+    machine << SAVED
+    assert machine.gone()[-1] == "release warm"
+
+
+def test_interrupts_that_are_ignored_do_not_fail_the_session() -> None:
+    machine, taken = busy(), ["m1"]
+    for n in range(3):
+        machine << news(input_(f"i{n}", 10 + 2 * n, type="user.interrupt"), input_(f"n{n}", 11 + 2 * n))
+        machine.renewed()
+        assert machine.after(INTERRUPT_S) == ["stop by force"]
+        feed(machine, [Exit(tuple(taken)), SAVED, READY, r.Consumed(input_id=uid(f"n{n}"))])
+        taken.append(f"n{n}")
+    assert "error" not in machine.said
+
+
+# -- bounds and bytes -------------------------------------------------------------------------------------------------
+
+
+def test_a_batch_of_facts_fits_into_one_request_whatever_is_in_it() -> None:
+    machine = busy()
+    machine.deaf = True
+    machine << r.Spoke(text="first")
+    for _ in range(60):
+        machine << r.Spoke(text="\0" * TEXT_BYTES)
+    machine.now += 60
+    (post,) = [x for x in machine.runner.tick(machine.now) if isinstance(x, e.Post)]
+    body = FactsPost(session=post.session, epoch=post.epoch, first=post.first, facts=post.facts)
+    assert len(json.encode(body)) <= BODY_BYTES
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        e.Asked(key="k", question="x" * 10_000_000),
+        e.Asked(key="k", question="x", options=("y" * 1_000_000,) * 10),
+        e.Assumed(key="k", text="x" * 10_000_000),
+    ],
+    ids=["question", "options", "assumption"],
+)
+def test_what_a_runtime_gives_our_tools_is_bounded(call: e.ToolCall) -> None:
+    machine = busy()
+    machine << call
+    assert len(codec.encode_fact(machine.log[-1])) < BODY_BYTES
+
+
+def test_a_runtime_that_asks_without_end_does_not_grow_the_state_without_end() -> None:
+    story = working()
+    for n in range(300):
+        story << (asks(f"q{n}", blocking=False),)
+    assert len(story.s.questions) <= 200
+
+
+@pytest.mark.parametrize("how", ["exit", "idle", "workspace", "not kept", "not restored"])
+def test_a_name_that_is_not_utf8_does_not_stop_the_outbox(how: str) -> None:
+    bad = "caf\udce9"
+    machine = busy()
+    match how:
+        case "exit":
+            machine << Exit(("m1",), reason=bad)
+        case "idle":
+            machine << r.Idle(result="failed", detail=bad)
+        case "workspace":
+            feed(machine, [IDLE, e.Captured(root="root", workspace=f.Workspace(cwd=bad))])
+        case "not kept":
+            feed(machine, [IDLE, e.Captured(root="root", not_kept=(bad,))])
+        case _:
+            machine = Machine()
+            feed(machine, [granted(), e.NotRestored(lost=True, code="x", sentence=bad)])
+    for fact in machine.log:
+        codec.encode_fact(fact)
