@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
 from bide.core.limits import RAW_BYTES, TEXT_BYTES, TOOL_OUTPUT_BYTES
@@ -43,3 +44,11 @@ def fact_of(event: r.RuntimeEvent, runtime: str) -> f.RunnerFact | None:
         case r.Unknown(frame=frame):
             return f.Raw(runtime=runtime, frame=cut(frame, RAW_BYTES)[0])
     return None
+
+
+def restored_fact(done: e.Restored, checkpoint: int) -> f.EnvironmentRestored:
+    """What a restore came to, as a fact."""
+    return f.EnvironmentRestored(
+        source=done.source, checkpoint=checkpoint, files=done.files, bytes=done.bytes, seconds=done.seconds,
+        kept=done.kept, not_kept=done.not_kept, stopped=done.stopped, workspace=done.workspace,
+    )  # fmt: skip

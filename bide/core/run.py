@@ -13,7 +13,7 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
 from bide.core import runtime as r
-from bide.core.hearing import fact_of
+from bide.core.hearing import fact_of, restored_fact
 from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
 from bide.core.recovery import GO_ON
@@ -128,19 +128,7 @@ class Run:
     def restored(self, done: e.Restored, now: float) -> None:
         """The workspace is here."""
         self.place, self.saver.unsaved, self.saver.saved_at = "here", done.source == "fresh", now
-        self.record(
-            f.EnvironmentRestored(
-                source=done.source,
-                checkpoint=self.saver.last.n if self.saver.last else 0,
-                files=done.files,
-                bytes=done.bytes,
-                seconds=done.seconds,
-                kept=done.kept,
-                not_kept=done.not_kept,
-                stopped=done.stopped,
-                workspace=done.workspace,
-            )
-        )
+        self.record(restored_fact(done, self.saver.last.n if self.saver.last else 0))
         if done.moved:
             self.record(f.EnvironmentMoved(source=done.moved[0], target=done.moved[1]))
         self.preamble += done.notes
