@@ -51,10 +51,11 @@ def encode_session(s: Session) -> bytes:
 
 
 def decode_session(stored: bytes | str) -> Session | None:
-    """The state, or None when another version wrote it and it must be rebuilt from its facts."""
-    if _version.decode(stored).version != VERSION:
+    """The state, or None when it cannot be read as of this version and must be rebuilt from its facts."""
+    try:
+        return _session.decode(stored) if _version.decode(stored).version == VERSION else None
+    except msgspec.ValidationError:
         return None
-    return _session.decode(stored)
 
 
 def body_of(fact: f.Fact) -> dict[str, Any]:

@@ -7,7 +7,15 @@ from msgspec.structs import replace
 
 from bide.core import facts as f
 from bide.core import ids
-from bide.core.limits import CANCELLING_S, PARKING_S, STARTING_S
+from bide.core.limits import (
+    CANCELLING_S,
+    CLOSED_MAX,
+    FILES_NOTED_MAX,
+    PARKING_S,
+    REPORT_LOST_MAX,
+    STARTING_S,
+    TASK_CHARS,
+)
 from bide.core.session import (
     NEXT,
     RUNTIME_INPUTS,
@@ -20,10 +28,6 @@ from bide.core.session import (
     Unsaved,
     retimed,
 )  # fmt: skip
-
-CLOSED_MAX = 50
-TASK_CHARS = 4000
-FILES_NOTED_MAX = 50
 
 
 class Illegal(AssertionError):
@@ -173,8 +177,8 @@ def _worked(s: Session, e: f.Envelope) -> Session:
             s = replace(s, turn=replace(s.turn, open=False, waiting_for="message"), since=e.time)
             if fact.result != "lost":
                 s = replace(s, report=())
-            if fact.result == "failed" and fact.detail:
-                s = replace(s, reason=fact.detail)
+            if fact.result == "failed":
+                s = replace(s, reason=f"The last turn failed: {fact.detail or 'the runtime did not say why'}")
             return retimed(s, e.time)
         case f.ToolCall():
             files = dict.fromkeys((*bill.files, *paths_in(fact.input)))
@@ -271,7 +275,7 @@ def _environment(s: Session, e: f.Envelope) -> Session:
             )
             words = (
                 f"The saved workspace and conversation of this session are lost: {reason}.",
-                *(f"Lost: {item.what} ({item.reason})." for item in fact.lost[:10]),
+                *(f"Lost: {item.what} ({item.reason})." for item in fact.lost[:REPORT_LOST_MAX]),
                 "You work in a fresh copy of the repository and in a new conversation.",
                 *((f"The task was:\n{s.task}",) if s.task else ()),
             )
@@ -280,7 +284,7 @@ def _environment(s: Session, e: f.Envelope) -> Session:
             words = (
                 f"Work was lost. The workspace and this conversation are back at checkpoint {n}; "
                 f"about {seconds:.0f} s of work after it are gone:",
-                *(f"- {item.what}: {item.recovery or 'not recoverable'}" for item in fact.lost[:10]),
+                *(f"- {item.what}: {item.recovery or 'not recoverable'}" for item in fact.lost[:REPORT_LOST_MAX]),
             )
             target = s.earlier if s.earlier and s.earlier.n == n else s.checkpoint
             environment = replace(s.environment, state="suspended")

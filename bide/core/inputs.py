@@ -207,5 +207,7 @@ def _extend(d: Draft, command: c.Extend) -> None:
             "bad_value",
             f"A session can be kept from {limit.min:g} s to {limit.max / 86400:g} days from now.",
         )
+    if d.s.expires_at and command.until < d.s.expires_at and d.s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED):
+        raise Refused("bad_value", "It is kept longer than that already.", "Name a later time, or leave it as it is.")
     d.add(f.UserExtend(id=command.id, until=command.until), actor=command.author)
     d.add(f.Receipt(input_id=command.id, status="consumed", how="kept longer"))

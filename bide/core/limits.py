@@ -17,6 +17,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 
 # -- leases: the holder stops well before the giver would give it to another (law 7) ---------------------------------
 LEASE_S = 120.0  # long enough for a server restart, short enough to notice a dead runner
+LEASE_S_MIN, LEASE_S_MAX = 0.5, 1 * HOUR  # below, a busy machine misses renewals; above, a dead runner hides
 LEASE_HOLDER_SHARE = 2 / 3  # the holder freezes at 80 of 120 s: covers one long poll and clock drift
 POLL_S = 20.0  # a long poll ends before usual proxies cut it (30 s and more)
 POLL_SHARE = 1 / 6  # with leases of seconds polls shrink along: a poll never outlasts the margin
@@ -61,6 +62,9 @@ SYNC_LOOK_S = 1.0  # a waiting sync looks again this often unasked: hints can be
 COALESCE_S = 0.02  # a waiting sync sleeps this long after a hint: one look for a burst of facts
 LOOP_BACKOFF_S = (0.5, 1.0, 2.0, 5.0, 10.0)  # a loop that failed waits so long; the last one repeats
 SHUTDOWN_S = 5.0  # SIGTERM of a server to its end: open requests finish, or are cut
+KEEP_ALIVE_S = 75  # longer than any long poll and than usual proxies keep a connection to us
+FILES_WANTED = 20_000  # each open stream is a descriptor
+PULSE_SHARE = 1 / 4  # of the silence that counts as an outage: the pulse is written that often, not at every look
 RUNNER_TOKENS_MAX = 3  # a renewed runner's older tokens stay good: the reply with the new one may be lost
 BLOB_PART_BYTES = 1 * MIB  # an object passes through the server's memory in parts of this size
 
@@ -68,29 +72,45 @@ MODEL_S = 15 * MINUTE  # silence of the model within one answer: long thinking, 
 LINGER_S = 2.0  # open requests at the gateway get this long when the runner goes
 SWEEP_SOON_S = 0.4  # after an interrupt: daemons the tool left behind are ended
 SWEEP_LATE_S = 1.8  # and whatever else the turn began, had it ignored TERM
+SWEEP_LOOK_S = 0.005  # between looks at what still lives: most processes are gone in a few milliseconds
+FREEZE_LOOK_S = 0.001  # between looks at what still acts: it can fork meanwhile
 
 IDLE_TICK_S = 1.0  # the runner's machine is told the time at least this often
 TICK_MIN_S = 0.02  # and at most this often
 SNAPSHOT_THREADS = 4  # restores and captures at once on one runner; more would only fight for its disk
+
+COST_USD_MAX = 1e6  # of one report: what is more is a runtime's mistake, and must not spoil the sum
+COST_TOKENS_MAX = 10**12
 
 # -- sizes ------------------------------------------------------------------------------------------------------------
 MESSAGE_BYTES = 256 * KIB  # one message; a longer text belongs in a file
 QUESTION_BYTES = 64 * KIB
 OPTIONS_MAX = 20
 TITLE_CHARS = 200
+TITLE_CUT_CHARS = 80  # a title made of the prompt's first line: fits one line of a list
+TASK_CHARS = 4000  # the first prompt, kept as the recap of last resort
+REPOSITORY_CHARS = 2000  # a URL or a path; usual programs take no longer ones
+MODEL_CHARS = 200  # the name of a model
+KEY_CHARS = 200  # an idempotency key; a UUID has 36
 INPUTS_MAX = 200  # undelivered inputs of one session
 EVENTS_PER_POST_MAX = 100
 FACT_BATCH_MAX = 50
 FACT_BATCH_BYTES = 4 * MIB  # half of what one request may have
 QUESTIONS_MAX = 50  # open ones of one session
+CLOSED_MAX = 50  # closed questions a session remembers, so that a late answer hears what became of its question
+FILES_NOTED_MAX = 50  # files of unsaved work that a session can name; the latest
+REPORT_LOST_MAX = 10  # losses told to the model one by one: it has to read them before it works
 OPTION_BYTES = 1 * KIB
 TEXT_BYTES = 64 * KIB  # one text in an event; longer ones are cut with a mark
 TOOL_OUTPUT_BYTES = 16 * KIB  # one tool result in an event
+TRANSCRIPT_BYTES = 256 * MIB  # a conversation file; a larger one is not a conversation
 LINE_BYTES = 64 * MIB  # one line of a runtime; longer ones are skipped with a mark
 RAW_BYTES = 4 * KIB
 BODY_BYTES = 8 * MIB  # one API request
 BLOB_BYTES = 1 * GIB  # one object of the blob store
 LIST_MAX = 500  # rows of one answer
+LIST_DEFAULT = 100  # rows when nobody says how many
+SEQ_MAX = 2**53  # the largest whole number that every JSON reader has
 LOST_ITEMS_MAX = 50
 STDOUT_CHUNK_BYTES = 256 * KIB  # one read of a runtime's stdout; twice this may wait, then its pipe fills and it blocks
 STDERR_TAIL_BYTES = 16 * KIB  # the last words of a runtime
@@ -98,12 +118,14 @@ SHM_BYTES = 1 * GIB  # /dev/shm of a session: browsers and multiprocessing want 
 RUNNING_MAX = 50  # processes named in "what was running"
 ARGV_CHARS = 400  # one command line in it
 SSE_PING_S = 15.0
+SSE_RETRY_MS = 1000  # a reader whose stream ended comes back after this
 SSE_BATCH = 64  # events read at once for one stream: what a slow reader costs in memory
 SSE_FRAMES_BYTES = 256 * KIB  # of them at most so much is handed to the line at once
 SSE_STALL_S = 30.0  # a reader that takes nothing for this long is closed; it resumes by its cursor
 STREAM_SESSIONS_MAX = 100  # sessions in one stream
 WARM_FOLDERS_MAX = 20
 SLOTS_DEFAULT = 4
+SLOTS_MAX = 1000  # of one runner: more is a slip of the pen, no machine
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 CHUNK_BYTES = 1 * MIB  # files are cut at these offsets: an append or an edit in place uploads little
@@ -116,6 +138,17 @@ READ_TRIES_MAX = 3  # a file that changes under each of these reads is kept as l
 RACY_NS = 20_000_000  # a file changed this shortly before a capture may change again within the same clock tick
 FOLDERS_OPEN_MAX = 64  # folder handles held while walking, however deep the tree
 NOTES_MAX = 1000  # entries not kept, or warnings, named one by one; the rest are counted
+FRAMES_WAITING_MAX = 4  # read ahead of compression and upload; bounds the memory
+SEGMENT_ENTRIES_MAX = 20_000  # entries in one segment of a list of files: a change of one writes all of them anew
+BLOB_KEY_CHARS = 512  # far above ours, below the 1,024 bytes of common object stores
+
+# -- what systems can hold: a checkpoint that claims more was not made by bide ----------------------------------------
+NAME_BYTES_MAX = 255  # a name in a folder, on every Linux file system
+LINK_BYTES_MAX = 4095  # the target of a symbolic link
+INT64_MAX = 2**63 - 1
+OWNER_ID_MAX = 2**32 - 2  # the one above means "leave it as it is"
+CHUNK_LENGTH_MAX = 2**32  # far above CHUNK_BYTES, so that later releases may choose larger ones
+MTIME_NS_MIN, MTIME_NS_MAX = -(2**63), 2**64 - 1  # what file systems keep, in nanoseconds
 
 
 # -- the client and the command line ----------------------------------------------------------------------------------
@@ -126,6 +159,13 @@ FOLLOW_AWAY_S = 15 * MINUTE  # an upgrade of the server, a laptop carried home; 
 LOOK_AGAIN_S = 15.0  # who waits for a session looks at it this often unasked: words also change without an event
 RUNNER_READY_S = 60.0  # from `bide up` to its runner's registration: probes of sandbox and runtimes on a cold disk
 RUNNER_STOP_S = 90.0  # a runner that is told to end drains first
+RUNNER_LOOK_S = 0.05  # how often it looks whether its runner has come up or ended
+UP_LOOK_S = 0.1  # how often `bide up` looks whether both still run
+LOG_TAIL_LINES = 5  # last words of a program that ended, shown to a person
+DURATION_S_MAX = 3650 * DAY  # ten years; what is longer is a slip of the pen
+SHOWN_INPUT_CHARS = 200  # of a tool's input in the log of a session: one or two lines
+RUNNER_STARTS_MAX = 3  # starts of its runner by `bide up` within RUNNER_STARTS_S; what fails so often needs a person
+RUNNER_STARTS_S = 60.0
 ID_PREFIX_MIN = 6  # shorter beginnings of an id name nothing on purpose
 CLOCK_SKEW_S = 5.0  # times of client and server further apart than this mislead whoever reads them
 DISK_FREE_BYTES = 2 * GIB  # less free space ends in failed checkpoints soon
@@ -138,6 +178,11 @@ DEMO_READY_S = 60.0  # from the start of a server or runner until it is there, o
 DEMO_REHEARSED_S = 90.0  # one act with the rehearsal model, which takes seconds
 DEMO_REAL_S = 20 * MINUTE  # one act with a real model, which thinks
 DEMO_STOP_S = 15.0  # SIGTERM to SIGKILL: its runners have nothing to lose
+DEMO_LINE_CHARS = 160  # of one line that it tells
+
+# -- the rehearsal ----------------------------------------------------------------------------------------------------
+REHEARSAL_TEXT_CHARS = 200  # of each text in its log: enough to know it by, the whole stands in `bodies`
+CACHE_MARKS_MAX = 4  # the real API's
 
 # -- the store --------------------------------------------------------------------------------------------------------
 STORE_BUSY_S = 5.0  # another program that holds the database, e.g. to copy it; past this callers hear of it

@@ -174,7 +174,7 @@ def _files_lost(d: Draft) -> tuple[f.Lost, ...]:
     if bill.tools:
         named.append(
             f.Lost(
-                what=f"what {bill.tools} tool call(s) changed in the workspace",
+                what=f"what {bill.tools} tool call{'s' * (bill.tools != 1)} changed in the workspace",
                 reason="made after the checkpoint",
                 recovery=f"the folder on runner {d.s.last_runner}, should that machine come back",
             )

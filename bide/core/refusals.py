@@ -119,21 +119,13 @@ class Refused(Exception):
         self.more = more
         super().__init__(f"{code}: {sentence}")
 
-    def problem(self) -> dict[str, object]:
-        """The refusal as problem+json; what it carries besides stands beside the six fields."""
-        return self.more | {
-            "type": f"urn:bide:problem:{self.code}",
-            "title": TITLE[self.kind],
-            "status": HTTP_STATUS[self.kind],
-            "code": self.code,
-            "detail": self.sentence,
-            "hint": self.hint,
-        }
-
 
 class Unavailable(Exception):
-    """The world's fault, not the caller's: something is away for now and worth trying again."""
+    """The world's fault, not the caller's: something is away for now and worth trying again.
 
-    def __init__(self, what: str, why: str, retry_after_s: float = 1.0) -> None:
-        self.what, self.why, self.retry_after_s = what, why, retry_after_s
+    `said`: the refusal that the other side gave for it, when it gave one.
+    """
+
+    def __init__(self, what: str, why: str, retry_after_s: float = 1.0, said: Refused | None = None) -> None:
+        self.what, self.why, self.retry_after_s, self.said = what, why, retry_after_s, said
         super().__init__(f"{what}: {why}")

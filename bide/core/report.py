@@ -9,8 +9,9 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core.draft import Draft
 from bide.core.hearing import cut
+from bide.core.ids import question_id
 from bide.core.inputs import park_if_asked
-from bide.core.limits import QUESTION_BYTES, QUESTIONS_MAX
+from bide.core.limits import COST_TOKENS_MAX, COST_USD_MAX, QUESTION_BYTES, QUESTIONS_MAX
 from bide.core.recovery import GO_ON, after_loss, end, park
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, blocked, deliverable
@@ -53,13 +54,19 @@ def _one(d: Draft, fact: f.RunnerFact, n: int) -> None:
             d.add(f.Note(text="A question was not taken: too many are open.", code="too_many_questions"), n=n)
         case f.QuestionAsked(question=asked):
             own = replace(
-                asked, session_id=d.session_id, asked_at=d.now, status="open", answer=None,
-                question=cut(asked.question, QUESTION_BYTES)[0], context=cut(asked.context, QUESTION_BYTES)[0],
+                asked, id=question_id(d.session_id, asked.id), session_id=d.session_id, asked_at=d.now, status="open",
+                answer=None, question=cut(asked.question, QUESTION_BYTES)[0],
+                context=cut(asked.context, QUESTION_BYTES)[0],
             )  # fmt: skip
             d.add(f.QuestionAsked(question=own), actor=RUNTIME, n=n)
         case f.CheckpointSaved(checkpoint=saved):
-            current = replace(saved, epoch=d.s.epoch, event_seq=d.s.last_seq + 1, saved_at=d.now)
+            # The name is what the runner must have written under this lease; what it says is not asked.
+            root = f"{d.session_id}/{d.s.epoch}-{saved.n}"
+            current = replace(saved, root=root, epoch=d.s.epoch, event_seq=d.s.last_seq + 1, saved_at=d.now)
             d.add(f.CheckpointSaved(checkpoint=current), actor=actor, n=n)
+        case f.Cost():
+            usd, tokens = min(max(fact.usd, 0.0), COST_USD_MAX), min(max(fact.tokens, 0), COST_TOKENS_MAX)
+            d.add(replace(fact, usd=usd, tokens=tokens), actor=actor, n=n)
         case f.TurnEnded() | f.EnvironmentRestored():
             d.add(fact, actor=actor, n=n)
             park_if_asked(d)

@@ -362,7 +362,7 @@ class Run:
         if input_id in self.heard and input_id not in self.saver.taken:
             self.saver.taken.append(input_id)
             self.saver.unsaved = True
-            self.receipt(input_id, "consumed", how=how or "in the conversation", turn=self.turn)
+            self.receipt(input_id, "consumed", how=how, turn=self.turn)
 
     def _requeue(self) -> None:
         """Inputs told to a process that died before taking them: safe to tell again, a bounded number of times."""

@@ -28,7 +28,8 @@ class ToolCalls:
             return ""
         if call.key in self._made:
             return self._made[call.key]
-        made = ids.mint(wall, self._outbox.session, self._outbox.epoch, self._outbox.n)
+        given = ids.mint(wall, self._outbox.session, self._outbox.epoch, self._outbox.n)
+        made = ids.question_id(self._outbox.session, given) if isinstance(call, e.Asked) else given
         if call.key:
             self._made[call.key] = made
         if isinstance(call, e.Assumed):
@@ -39,7 +40,7 @@ class ToolCalls:
         if call.blocking:
             self.blocking.add(made)
         question = f.Question(
-            id=made, session_id=self._outbox.session, question=cut(call.question, QUESTION_BYTES)[0],
+            id=given, session_id=self._outbox.session, question=cut(call.question, QUESTION_BYTES)[0],
             context=cut(call.context, QUESTION_BYTES)[0],
             options=tuple(cut(option, OPTION_BYTES)[0] for option in call.options[:OPTIONS_MAX]), blocking=call.blocking, impact=call.impact,
         )  # fmt: skip

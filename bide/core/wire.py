@@ -56,6 +56,7 @@ class Sync(Struct, frozen=True, kw_only=True):
     free_slots: int = 0
     wait_s: float = 0.0
     draining: bool = False
+    leaving: bool = False  # the last word of a process that ends in order: give it nothing more
     warm: tuple[str, ...] = ()
 
 

@@ -50,4 +50,6 @@ def _awaited(s: Session) -> str:
         return "Its saved state is lost: say how to go on with `bide inbox`."
     if any(q.blocking for q in s.questions):
         return "Answer its question with `bide inbox`."
+    if s.reason.startswith("The last turn failed"):
+        return "Mend the cause and send it a message, or cancel it."
     return "Send it a message, or cancel it."

@@ -111,14 +111,18 @@ class Gateway:
     # -- the model ----------------------------------------------------------------------------------------------------
 
     async def _forward(self, request: Request) -> Response:
-        if not self._model_key:  # said at once: a 401 would be tried again for minutes
-            return _model_error(403, "permission_error", NO_KEY)
+        if not self._model_key:  # said at once: a 401 or 403 would be tried again for minutes
+            return _model_error(400, "invalid_request_error", NO_KEY)
         headers = [(k, v) for k, v in request.headers.raw if k.lower() not in _NOT_FORWARDED]
         headers.append((b"x-api-key", self._model_key.encode()))
-        address = f"{self._model_url}/{request.path_params['path']}"
+        address = self._model_url + request.scope["raw_path"].decode("latin-1").removeprefix("/model")  # as written
         query = request.url.query
+        has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
         outgoing = self._upstream.build_request(
-            request.method, f"{address}?{query}" if query else address, headers=headers, content=request.stream()
+            request.method,
+            f"{address}?{query}" if query else address,
+            headers=headers,
+            content=request.stream() if has_body else None,
         )
         try:
             answer = await self._upstream.send(outgoing, stream=True)

@@ -60,6 +60,7 @@ def _run(argv: list[str], config: Path, timeout_s: float, cwd: Path) -> subproce
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_CONFIG_GLOBAL": str(config),
         "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_CEILING_DIRECTORIES": str(cwd.parent),  # what lies above a workspace is the runner's, not the session's
     }
     try:
         return subprocess.run(argv, env=env, cwd=cwd, capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL)  # fmt: skip

@@ -157,17 +157,17 @@ class Hosted:
         self.process, self.dialogue = process, dialogue
         if self._wanted_end:
             self._ending = asyncio.create_task(self._end())
-        await self.hold(self.frozen)
-        process.write(dialogue.hello())
         return process, dialogue
 
     async def _talk(self, process: Process, dialogue: Dialogue) -> str:
+        await self.hold(self.frozen)
+        process.write(dialogue.hello())
         async for chunk in process.stdout():
             self._pass_on(dialogue.feed(chunk))
             if reply := dialogue.replies():
                 process.write(reply)
         self._pass_on(dialogue.eof())
-        code = await process.wait()
+        code = (await process.end(CLOSE_S)).code  # one that closed its stdout and stays will never say more
         if self._wanted_end:
             return "it was ended"
         words = process.stderr_tail.strip().splitlines()

@@ -19,6 +19,7 @@ from pathlib import Path, PurePosixPath
 
 from bide.core.refusals import Refused
 from bide.drivers.base import File, Places
+from bide.snapshots.folders import remove
 
 SESSION_UID = 20001  # outside every range that distributions give to people and daemons; not mapped to any name
 INSIDE = Places(workspace="/workspace", home="/home/bide", state="/run/bide/state", tmp="/tmp")  # noqa: S108 - inside, where it is private
@@ -101,14 +102,10 @@ class Layout:
                 _write(at, parts[-1], file, uid)
 
     def forget(self) -> None:
-        """Empties state and tmp: tokens and settings end with the lease they belong to."""
-        for folder in (self.state, self.tmp):
-            with contextlib.suppress(FileNotFoundError):
-                for entry in list(folder.iterdir()):
-                    if entry.is_dir() and not entry.is_symlink():
-                        shutil.rmtree(entry)
-                    else:
-                        entry.unlink()
+        """Removes state and tmp, whatever the session made of them: tokens and settings end with their lease."""
+        with contextlib.suppress(FileNotFoundError), _opened(self.folder) as at:
+            for folder in (self.state, self.tmp):
+                remove(at, os.fsencode(folder.name))
 
     def _split(self, path: str, stable_paths: bool) -> tuple[str, tuple[str, ...]]:
         places, wanted = self.places(stable_paths), PurePosixPath(path)

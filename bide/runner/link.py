@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
 from bide.core.limits import HTTP_S
-from bide.core.refusals import CODES, Refused, Unavailable
+from bide.core.problems import read_problem
+from bide.core.refusals import Unavailable
 from bide.core.wire import FactsPost, FactsReply, Register, Registered, Sync, SyncReply
 
 T = TypeVar("T")
@@ -56,17 +57,4 @@ class Link:
                 return msgspec.json.decode(reply.content, type=answer)
             except msgspec.DecodeError as error:
                 raise Unavailable("the server", f"it answered something else: {error}") from error
-        raise problem_of(reply.status_code, reply.content)
-
-
-def problem_of(status: int, body: bytes) -> Exception:
-    """A problem+json answer as the exception it stands for."""
-    try:
-        problem: dict[str, Any] = msgspec.json.decode(body)
-        code, detail = str(problem["code"]), str(problem.get("detail", ""))
-    except (msgspec.DecodeError, KeyError, TypeError):
-        return Unavailable("the server", f"it answered {status}")
-    if status >= 500:
-        return Unavailable("the server", detail or f"it answered {status}")
-    known = code if code in CODES else "malformed"  # a newer server's no is a no, whatever it is called
-    return Refused(known, detail, str(problem.get("hint", "")))
+        raise read_problem(reply.status_code, reply.content)

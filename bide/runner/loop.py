@@ -41,7 +41,7 @@ class Loop:
         workspaces: Workspaces,
         drivers: dict[str, Driver],
         choice: Choice,
-        clock: Any = time.monotonic,
+        clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._link, self._workspaces, self._drivers, self._choice = link, workspaces, drivers, choice
         self.gateway: Gateway | None = None
@@ -182,9 +182,9 @@ class Loop:
         return e.NotRestored(lost=False, code="failed", sentence="The lease ended while it was restored.")
 
     async def _capture(self, effect: e.Capture, hosted: Hosted) -> None:
-        carried = hosted.driver.carried(hosted.runtime_session_id)
         done: e.Captured | e.NotCaptured
         try:
+            carried = hosted.driver.carried(hosted.runtime_session_id)
             async with self._folder(effect.session):
                 done = await self._threaded(
                     self._workspaces.save, effect, carried, hosted.job.repository, hosted.root, hosted.stopped
@@ -215,16 +215,16 @@ class Loop:
 
     async def _release(self, effect: e.Release, hosted: Hosted) -> None:
         hosted.close()
-        try:
-            await hosted.ended()
-            async with self._folder(effect.session):  # after whatever still works on it
+        async with self._folder(effect.session):  # after what still works on it, before a newer lease's restore
+            try:
+                await hosted.ended()
                 if effect.keep == "warm" and hosted.root:
                     await self._threaded(self._workspaces.keep_warm, effect.session, hosted.root)
                 else:
                     await self._threaded(self._workspaces.put_aside, effect.session, effect.epoch)
-        finally:
-            hosted.close()
-            self._hosted.pop((effect.session, effect.epoch), None)
+            finally:
+                hosted.close()
+                self._hosted.pop((effect.session, effect.epoch), None)
         LOG.info("released", session=effect.session, epoch=effect.epoch, keep=effect.keep)
 
     async def settle(self) -> None:

@@ -51,7 +51,7 @@ def run(
 
     Raises `Refused` when this machine or the server will not have it.
     """
-    structlog.configure(logger_factory=structlog.PrintLoggerFactory(file=sys.stderr))
+    _log_to_stderr()
     lock = lock_root(root)
     try:
         for session in sweep(root):
@@ -60,6 +60,19 @@ def run(
         return asyncio.run(_Daemon(server, token, name, pool, root, slots, choice, on_ready).run())
     finally:
         lock.release()
+
+
+def _log_to_stderr() -> None:
+    """Lines for people. A traceback shows no locals: they hold tokens and what sessions wrote."""
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            structlog.dev.ConsoleRenderer(colors=False),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+    )
 
 
 class _Daemon:
@@ -154,18 +167,20 @@ class _Daemon:
     async def _ask_for_work(self) -> None:
         """One sync after the other. While it drains it asks on, so that leases live until their sessions are parked."""
         machine = self._loop.machine
-        interrupted = False
-        while not (self._stop.is_set() and not machine.runs):
+        interrupted = said_goodbye = False
+        while not (said_goodbye and not machine.runs):
             if self._stop.is_set() and not interrupted and self._loop.clock() >= self._drain_until:
                 interrupted = True
                 self._loop.perform(machine.interrupt_all(self._loop.clock()))
             if self._stop.is_set() and self._loop.clock() >= self._drain_until + DRAIN_S:
                 break
-            await self._sync_once()
+            # The last word overtakes a question that still waits: what that one was given comes back with this one.
+            said_goodbye = await self._sync_once() and self._stop.is_set()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._loop.settle(), RESEND_S)
 
-    async def _sync_once(self) -> None:
+    async def _sync_once(self) -> bool:
+        """One sync; whether the runner's last word was heard."""
         asked_at, machine = self._loop.clock(), self._loop.machine
         ask = Sync(
             boot=self._hello.boot,
@@ -173,6 +188,7 @@ class _Daemon:
             free_slots=0 if self._stop.is_set() else max(0, self._slots - len(machine.runs)),
             wait_s=DRAIN_POLL_S if self._stop.is_set() else POLL_S,
             draining=self._stop.is_set(),
+            leaving=self._stop.is_set() and not machine.runs,
             warm=self._workspaces.warm(),
         )
         syncing = asyncio.create_task(self._link.sync(ask))
@@ -180,16 +196,19 @@ class _Daemon:
             await self._until_done_or_stopped(syncing)
             if syncing.done():
                 self._loop.synced(syncing.result(), asked_at)
-            else:
-                syncing.cancel()
+                return ask.leaving
+            syncing.cancel()
         except Unavailable as away:
             LOG.warning("server_away", why=away.why)
+            if ask.leaving:
+                return True  # nobody is there to hear it
             await self._pause()
         except Refused as refused:
             LOG.error("sync_refused", code=refused.code, sentence=refused.sentence)
             if refused.code in ("unauthenticated", "forbidden", "wrong_protocol", "fenced"):
                 raise
             await self._pause()
+        return False
 
     async def _until_done_or_stopped(self, syncing: asyncio.Task[SyncReply]) -> None:
         """A sync in flight is overtaken when the runner is told to go."""

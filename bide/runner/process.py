@@ -26,7 +26,7 @@ from bide.runner import procfs
 from bide.runner.layout import Layout
 from bide.runner.procfs import Ident, Running
 from bide.runner.sandbox import READY, SCRUBBED, Choice, Plan, base_env, options_fd, plan, python_prefix, shown_paths
-from bide.runner.sweep import MARK, PAUSE_S, end_all, lives, record_path, write_record
+from bide.runner.sweep import MARK, end_all, lives, record_path, write_record
 
 PIPE = asyncio.subprocess.PIPE
 
@@ -203,7 +203,7 @@ class Process:
             calm = 0 if acting else calm + 1
             if asyncio.get_running_loop().time() > until:
                 return False
-            await asyncio.sleep(0 if calm else PAUSE_S / 5)
+            await asyncio.sleep(0 if calm else limits.FREEZE_LOOK_S)
         return True
 
     async def thaw(self) -> None:
@@ -295,7 +295,7 @@ class Process:
             if self.runtime is None:
                 if asyncio.get_running_loop().time() > until:
                     return
-                await asyncio.sleep(PAUSE_S)
+                await asyncio.sleep(limits.SWEEP_LOOK_S)
 
     def _members(self) -> list[Ident]:
         if self._namespace is not None:
@@ -314,7 +314,7 @@ class Process:
         if not left:
             self._record.unlink(missing_ok=True)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.shield(self._watching[0]), PAUSE_S)
+            await asyncio.wait_for(asyncio.shield(self._watching[0]), limits.SWEEP_LOOK_S)
         if self._namespace is not None:
             self._namespace.close()
         self._done.set()

@@ -23,7 +23,6 @@ from bide.runner import procfs
 from bide.runner.procfs import Ident
 
 MARK = "BIDE_MARK"
-PAUSE_S = 0.005  # between looks at what still lives
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -84,7 +83,7 @@ def end_all(members: Callable[[], list[Ident]]) -> list[Ident]:
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for each in left:
                 procfs.send(each, number)
-        time.sleep(PAUSE_S)
+        time.sleep(limits.SWEEP_LOOK_S)
         left = members()
     return left
 

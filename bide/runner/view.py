@@ -98,7 +98,7 @@ def bwrap_options(tree: Iterable[Mount]) -> list[str]:
                 out += ["--dev-bind", "/proc", m.at]
             case "dev":
                 out += ["--dev", m.at]
-    return out
+    return [*out, "--remount-ro", "/"]  # what is written beside the kept folders would be lost without a word
 
 
 def unshare_script(tree: Iterable[Mount], mount_point: Path) -> str:
@@ -110,7 +110,7 @@ def unshare_script(tree: Iterable[Mount], mount_point: Path) -> str:
     lines = ["set -e", "umask 022", f"mount -t tmpfs -o mode=755,nosuid,nodev bide {at}", f"cd {at}"]
     for m in tree:
         lines += _steps(m)
-    lines += ["mkdir .old", "pivot_root . .old", "cd /", "umount -l /.old", "rmdir /.old"]
+    lines += ["mkdir .old", "pivot_root . .old", "cd /", "umount -l /.old", "rmdir /.old", "mount -o remount,ro /"]
     return "\n".join(lines) + "\n"
 
 

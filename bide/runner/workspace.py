@@ -17,9 +17,10 @@ from bide.drivers.base import Carried, Driver
 from bide.runner import git
 from bide.runner.layout import Layout
 from bide.runner.sandbox import Choice
-from bide.snapshots.blobs.base import BlobStore
+from bide.snapshots.blobs.base import BlobStore, Missing
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import same_as
+from bide.snapshots.folders import remove
 from bide.snapshots.losses import BadFolder, Damaged, Hostile, RootTaken
 from bide.snapshots.restore import restore
 from bide.snapshots.scan import Tree
@@ -53,11 +54,8 @@ class Workspaces:
                 done = self._back(job.checkpoint, layout, effect.epoch)
         except Refused as refused:
             return e.NotRestored(lost=False, code=refused.code, sentence=refused.sentence, hint=refused.hint)
-        except Damaged as damaged:
-            items = tuple(f.Lost(what=i.what, bytes=i.bytes, reason=i.reason) for i in damaged.items[:LOST_ITEMS_MAX])
-            why = items[0].reason if items else "its blobs are missing"
-            sentence = f"checkpoint {job.checkpoint.n if job.checkpoint else 0} cannot be restored: {why}"
-            return e.NotRestored(lost=True, code="checkpoint_damaged", sentence=sentence, items=items)
+        except (Damaged, Missing) as gone:
+            return _lost(effect, gone)
         except Hostile as hostile:
             item = f.Lost(what=hostile.path, reason=hostile.reason)
             return e.NotRestored(lost=True, code="checkpoint_hostile", sentence=str(hostile), items=(item,))
@@ -90,7 +88,7 @@ class Workspaces:
         return e.Restored(source="fresh", workspace=f.Workspace())
 
     def _back(self, saved: f.Checkpoint, layout: Layout, epoch: int) -> e.Restored:
-        if self._claimed(layout.session) == saved.root and self._unchanged(saved.root, layout):
+        if self._claimed(layout.session) == saved.root and self._still(saved.root, layout):
             return e.Restored(source="warm", workspace=f.Workspace(), files=saved.files, bytes=saved.bytes)
         self.put_aside(layout.session, epoch)  # whatever it holds is not this checkpoint, and may be all there is
         uid = self._choice.uid_outside
@@ -110,10 +108,18 @@ class Workspaces:
             return root
         return ""
 
+    def _still(self, root: str, layout: Layout) -> bool:
+        """As `_unchanged`; an outage says nothing about the folder, which stays claimable for the next try."""
+        try:
+            return self._unchanged(root, layout)
+        except Unavailable:
+            self._mark(layout.session).write_text(root)
+            raise
+
     def _unchanged(self, root: str, layout: Layout) -> bool:
         """A warm folder is a cache: it is checked against the checkpoint before it is trusted."""
         places = {"workspace": layout.workspace, "home": layout.home, "runtime": layout.home}
-        with contextlib.suppress(KeyError, OSError):
+        with contextlib.suppress(KeyError, OSError, Missing, Damaged, Hostile):
             return all(same_as(root, self._blobs, tree, at, self._cache(layout.session)) for tree, at in places.items())
         return False
 
@@ -165,10 +171,11 @@ class Workspaces:
         mark.parent.mkdir(mode=0o700, exist_ok=True)
         mark.write_text(root)
         self._known_good.pop(session, None)
-        for old in sorted(mark.parent.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)[WARM_FOLDERS_MAX:]:
-            shutil.rmtree(self.layout(old.name).folder, ignore_errors=True)
-            shutil.rmtree(self._cache(old.name), ignore_errors=True)
-            old.unlink()
+        for old in _beyond_budget(mark.parent):
+            with contextlib.suppress(FileNotFoundError):
+                old.unlink()  # whoever removes the mark owns the folder: its session may come back at this moment
+                _remove(self.layout(old.name).folder)
+                _remove(self._cache(old.name))
 
     def put_aside(self, session: str, epoch: int) -> None:
         """What another epoch left here is kept as salvage, never current; the oldest beyond the budget go."""
@@ -181,10 +188,12 @@ class Workspaces:
         salvage = self._root / ".salvage"
         salvage.mkdir(mode=0o700, exist_ok=True)
         target = salvage / f"{session}-{epoch}"
-        shutil.rmtree(target, ignore_errors=True)
+        while target.exists():  # one lease may find something here and leave something here
+            target = target.with_name(f"{target.name}-again")
         layout.folder.rename(target)
-        for old in sorted(salvage.iterdir(), key=lambda p: p.stat().st_mtime, reverse=True)[WARM_FOLDERS_MAX:]:
-            shutil.rmtree(old, ignore_errors=True)
+        os.utime(target)  # its age as salvage, not as a folder
+        for old in _beyond_budget(salvage):
+            _remove(old)
 
     def warm(self) -> tuple[str, ...]:
         """Sessions whose folder is kept here."""
@@ -224,6 +233,37 @@ def _merge(state: Path, home: Path) -> None:
         entry.rename(home / entry.name)
     os.utime(home, ns=(seen.st_atime_ns, seen.st_mtime_ns))
     state.rmdir()
+
+
+def _lost(effect: e.Restore, gone: Damaged | Missing) -> e.NotRestored:
+    """What cannot be brought back, itemised, and where something of it may still lie."""
+    n = effect.job.checkpoint.n if effect.job.checkpoint else 0
+    if isinstance(gone, Damaged) and gone.items:
+        items = tuple(f.Lost(what=i.what, bytes=i.bytes, reason=i.reason) for i in gone.items[:LOST_ITEMS_MAX])
+    else:
+        size = effect.job.checkpoint.bytes if effect.job.checkpoint else 0
+        items = (f.Lost(what=f"the whole checkpoint {n}", bytes=size, reason="its root is missing"),)
+    sentence = f"checkpoint {n} cannot be restored: {items[0].reason}"
+    return e.NotRestored(lost=True, code="checkpoint_damaged", sentence=sentence, items=items)
+
+
+def _beyond_budget(folder: Path) -> list[Path]:
+    """The oldest entries, past those that may stay; others may go through the same folder at the same time."""
+    ages: dict[Path, int] = {}
+    for entry in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            ages[entry] = entry.stat().st_mtime_ns
+    return sorted(ages, key=ages.__getitem__, reverse=True)[WARM_FOLDERS_MAX:]
+
+
+def _remove(folder: Path) -> None:
+    """A session chose the modes in it; what cannot be removed stays and costs disk, nothing else."""
+    with contextlib.suppress(OSError):
+        at = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            remove(at, os.fsencode(folder.name))
+        finally:
+            os.close(at)
 
 
 def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,23 +1,21 @@
 """Objects in a local folder, streamed: what the runners upload passes through memory in small parts only.
 
-The folder has the form of `bide.snapshots.blobs.local`; either can read what the other wrote.
+The folder is that of `bide.snapshots.blobs.local`, which also writes and sweeps; here it is awaited and bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO
 
 from bide.core.limits import BLOB_BYTES, BLOB_PART_BYTES
-from bide.core.refusals import Refused, Unavailable
+from bide.core.refusals import Refused
 from bide.snapshots.blobs.base import check_key
 from bide.snapshots.blobs.local import LocalBlobs
-
-_STAGING = ".staging"
+from bide.snapshots.blobs.staging import Staged, outage
 
 
 class BlobFolder:
@@ -30,15 +28,12 @@ class BlobFolder:
     async def put(self, key: str, parts: AsyncIterator[bytes], limit: int = BLOB_BYTES) -> bool:
         """Creates the object durably; False when the key was taken. Raises `Refused('too_large')`, keeping nothing."""
         path = self._path(key)
-        staged = self._root / _STAGING / secrets.token_hex(16)
         try:
-            with await asyncio.to_thread(_create, staged) as file:
-                await _write(file, parts, limit)
-                return await asyncio.to_thread(_publish, file, staged, path)
+            with await asyncio.to_thread(Staged, self._root) as staged:
+                await _write(staged, parts, limit)
+                return await asyncio.to_thread(staged.publish, path)
         except OSError as error:
-            raise _outage(error) from error
-        finally:
-            staged.unlink(missing_ok=True)
+            raise outage(path, error) from error
 
     async def size(self, key: str) -> int:
         """The object's size in bytes, or `Refused('no_blob')`."""
@@ -73,15 +68,10 @@ class BlobFolder:
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             raise Refused("no_blob", f"There is no object {key}.") from None
         except OSError as error:
-            raise _outage(error) from error
+            raise outage(path, error) from error
 
 
-def _create(staged: Path) -> BinaryIO:
-    fd = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    return open(fd, "wb", buffering=0)
-
-
-async def _write(file: BinaryIO, parts: AsyncIterator[bytes], limit: int) -> None:
+async def _write(staged: Staged, parts: AsyncIterator[bytes], limit: int) -> None:
     size, held = 0, bytearray()
     async for part in parts:
         size += len(part)
@@ -89,44 +79,12 @@ async def _write(file: BinaryIO, parts: AsyncIterator[bytes], limit: int) -> Non
             raise Refused("too_large", f"An object can have {limit} bytes; this one has more.")
         held += part
         if len(held) >= BLOB_PART_BYTES:
-            await asyncio.to_thread(file.write, bytes(held))
+            await asyncio.to_thread(staged.write, bytes(held))
             held.clear()
-    await asyncio.to_thread(file.write, bytes(held))
-
-
-def _publish(file: BinaryIO, staged: Path, path: Path) -> bool:
-    """Durable first, then visible: a reader never sees half an object, and a name is taken once."""
-    os.fsync(file.fileno())
-    _make_folders(path.parent)
-    try:
-        os.link(staged, path)
-    except FileExistsError:
-        return False
-    _sync(path.parent)
-    return True
+    await asyncio.to_thread(staged.write, bytes(held))
 
 
 async def _read(file: BinaryIO) -> AsyncIterator[bytes]:
     with file:
         while part := await asyncio.to_thread(file.read, BLOB_PART_BYTES):
             yield part
-
-
-def _make_folders(folder: Path) -> None:
-    if folder.is_dir():
-        return
-    _make_folders(folder.parent)
-    folder.mkdir(exist_ok=True, mode=0o700)
-    _sync(folder.parent)
-
-
-def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-
-
-def _outage(error: OSError) -> Unavailable:
-    return Unavailable("the blob folder", str(error.strerror or error))

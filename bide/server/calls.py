@@ -24,7 +24,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bide.core import ids
-from bide.core.limits import BODY_BYTES
+from bide.core.limits import BODY_BYTES, KEY_CHARS
 from bide.core.refusals import Refused, Unavailable
 from bide.server import problems
 from bide.server.auth import Actor, authenticate
@@ -74,8 +74,10 @@ class Call:
     def key(self) -> str:
         """The `Idempotency-Key`, empty when there is none."""
         key = str(self.request.headers.get("idempotency-key", "")).strip()
-        if len(key) > 200:
-            raise Refused("bad_value", "An idempotency key has at most 200 characters.", "A UUID is a good one.")
+        if len(key) > KEY_CHARS:
+            raise Refused(
+                "bad_value", f"An idempotency key has at most {KEY_CHARS} characters.", "A UUID is a good one."
+            )
         return key
 
 

@@ -9,12 +9,11 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bide.core.limits import LEASE_S, LIMITS, POLL_S, POLL_SHARE
+from bide.core.limits import LEASE_S, LEASE_S_MAX, LEASE_S_MIN, LIMITS, POLL_S, POLL_SHARE
 from bide.core.refusals import Refused
 from bide.server.settings import WORDS, Value, checked, nearest
 
 HOST, PORT = "127.0.0.1", 8811
-LEASE_S_MIN, LEASE_S_MAX = 0.5, 3600.0
 KEYS = (
     "data",  # first: the one key that the data folder cannot hold
     "listen",

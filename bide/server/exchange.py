@@ -54,7 +54,12 @@ class _Exchange:
         self._began = parts.store.now()
         free = max(0, min(ask.free_slots, runner.slots))
         self._runner = replace(
-            runner, boot=ask.boot, draining=ask.draining, slots_free=free, warm=ask.warm, last_seen_at=self._began
+            runner,
+            boot=ask.boot,
+            draining=ask.draining,
+            slots_free=free,
+            warm=ask.warm,
+            last_seen_at=0.0 if ask.leaving else self._began,
         )
 
     async def answer(self) -> SyncReply:

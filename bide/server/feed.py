@@ -12,7 +12,7 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from bide.core import ids
-from bide.core.limits import SSE_BATCH, SSE_FRAMES_BYTES, SSE_PING_S, SSE_STALL_S
+from bide.core.limits import SEQ_MAX, SSE_BATCH, SSE_FRAMES_BYTES, SSE_PING_S, SSE_RETRY_MS, SSE_STALL_S
 from bide.core.refusals import Refused, Unavailable
 from bide.server import render
 from bide.server.calls import Streamed
@@ -24,8 +24,7 @@ HEADERS = [
     (b"cache-control", b"no-store, no-transform"),
     (b"x-accel-buffering", b"no"),  # else proxies hold the stream back
 ]
-SEQ_MAX = 2**53  # the largest whole number that every JSON reader has
-RETRY = b"retry: 1000\n\n"
+RETRY = b"retry: %d\n\n" % SSE_RETRY_MS
 PING, BYE = b": ping\n\n", b": bye\n\n"
 _encode = msgspec.json.Encoder().encode
 

@@ -43,6 +43,8 @@ class Gate:
 
 
 def _name(host: str) -> str:
+    if "@" in host:  # no browser sends it; what follows would be read differently by others
+        return ""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0]

@@ -9,8 +9,8 @@ from typing import Any
 import msgspec
 
 from bide import __version__
+from bide.core.problems import MEDIA_TYPE, Problem
 from bide.server.calls import Route
-from bide.server.problems import MEDIA_TYPE, Problem
 
 _REFS = "#/components/schemas/{name}"
 _SEGMENT = re.compile(r"{(\w+)(?::\w+)?}")

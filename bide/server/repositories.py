@@ -7,17 +7,17 @@ import re
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+from bide.core.limits import REPOSITORY_CHARS
 from bide.core.refusals import Refused
 
 _SCHEMES = ("https", "http", "ssh", "git+ssh")
 _SCP = re.compile(r"[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:(?!/)[^\s]+|[A-Za-z0-9._-]+@[A-Za-z0-9.-]+:/[^\s]+")
-_LONG = 2000
 
 
 def checked(text: str) -> str:
     """The repository as it is stored, or `Refused('no_repository')`. A local one has to be there."""
     given = text.strip()
-    if not given or len(given) > _LONG or not given.isprintable() or given.startswith("-"):
+    if not given or len(given) > REPOSITORY_CHARS or not given.isprintable() or given.startswith("-"):
         raise Refused("no_repository", f"{text[:80]!r} is not a repository.")
     if given.startswith("/"):
         return _local(Path(given))
@@ -36,10 +36,10 @@ def checked(text: str) -> str:
             f"{given[:200]!r} is neither a git URL nor an absolute path.",
             "Give a https, http, ssh, git@host:path or file URL, or a path that begins with a slash.",
         )
-    if password is not None:
+    if password is not None or (url.username is not None and url.scheme in ("http", "https")):
         raise Refused(
             "no_repository",
-            "The URL carries a password, which would be stored in the log for everybody to read.",
+            "The URL carries a credential, which would be stored in the log for everybody to read.",
             "Leave it out; git on the runner asks its own credential helper.",
         )
     return given

@@ -22,7 +22,7 @@ import uvicorn
 import uvloop
 from msgspec import Struct
 
-from bide.core.limits import SHUTDOWN_S
+from bide.core.limits import FILES_WANTED, KEEP_ALIVE_S, SHUTDOWN_S
 from bide.core.refusals import Refused
 from bide.server.app import build, loops
 from bide.server.auth import Actor, actor_of, issue
@@ -33,9 +33,6 @@ from bide.store.base import Engine
 from bide.store.memory import MemoryStore
 from bide.store.sqlite import SqliteStore
 from bide.store.threaded import Store
-
-KEEP_ALIVE_S = 75  # longer than any long poll and than usual proxies keep a connection to us
-FILES_WANTED = 20_000  # each open stream is a descriptor
 
 
 class Serving(Struct, frozen=True, kw_only=True):

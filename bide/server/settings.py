@@ -9,7 +9,7 @@ from typing import Literal, get_args
 from msgspec import Struct
 
 from bide.core import ids
-from bide.core.limits import LIMITS, RECOVERY_S, Limit, effective
+from bide.core.limits import LIMITS, MODEL_CHARS, RECOVERY_S, Limit, effective
 from bide.core.refusals import Refused
 
 Value = float | str
@@ -91,8 +91,8 @@ def _word(name: str, value: str) -> str:
     if name == "on_loss" and value not in ON_LOSS:
         raise Refused("bad_setting", f"on_loss can be {', '.join(ON_LOSS)}, not {_shown(value)}.")
     if name == "model":
-        if len(value) > 200 or not value.isprintable():
-            raise Refused("bad_setting", "The name of a model has at most 200 printable characters.")
+        if len(value) > MODEL_CHARS or not value.isprintable():
+            raise Refused("bad_setting", f"The name of a model has at most {MODEL_CHARS} printable characters.")
         return value
     return ids.name(value, name) if name != "on_loss" else value
 

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from bide.core.limits import (
+    CHUNK_LENGTH_MAX,
+    INT64_MAX,
+    LINK_BYTES_MAX,
+    MTIME_NS_MAX,
+    MTIME_NS_MIN,
+    NAME_BYTES_MAX,
+    OWNER_ID_MAX,
+)
 from bide.snapshots.folders import join
 from bide.snapshots.losses import Hostile, shown
-from bide.snapshots.manifest import FILE, FOLDER, HARD, HASH_BYTES, LINK, Entry, Folder, TreeRecord
-
-_NAME_BYTES_MAX = 255
-_LINK_BYTES_MAX = 4095
-_INT64_MAX = 2**63 - 1
-_ID_MAX = 2**32 - 2  # the one above means "leave it as it is"
-_CHUNK_LENGTH_MAX = 2**32
-_MTIME_NS_MIN, _MTIME_NS_MAX = -(2**63), 2**64 - 1
+from bide.snapshots.manifest import FILE, FOLDER, HARD, HASH_SIZE, LINK, Entry, Folder, TreeRecord
 
 
 def check_tree(record: TreeRecord, folders: Iterable[Folder]) -> None:
@@ -49,7 +51,7 @@ def check_tree(record: TreeRecord, folders: Iterable[Folder]) -> None:
 
 
 def _check_name(tree: str, path: bytes, name: bytes) -> None:
-    if name in (b"", b".", b"..") or b"/" in name or b"\0" in name or len(name) > _NAME_BYTES_MAX:
+    if name in (b"", b".", b"..") or b"/" in name or b"\0" in name or len(name) > NAME_BYTES_MAX:
         raise Hostile(shown(tree, path), "its name is no plain name")
 
 
@@ -62,9 +64,9 @@ def _check_entry(tree: str, path: bytes, entry: Entry) -> None:
 def _wrong(entry: Entry) -> str:
     if entry.kind not in (FILE, FOLDER, LINK, HARD):
         return "it is a device node or another kind that is never restored"
-    if not 0 <= entry.mode <= 0o7777 or not _MTIME_NS_MIN <= entry.mtime_ns <= _MTIME_NS_MAX:
+    if not 0 <= entry.mode <= 0o7777 or not MTIME_NS_MIN <= entry.mtime_ns <= MTIME_NS_MAX:
         return "its mode or time is out of range"
-    if any(owner is not None and not 0 <= owner <= _ID_MAX for owner in (entry.uid, entry.gid)):
+    if any(owner is not None and not 0 <= owner <= OWNER_ID_MAX for owner in (entry.uid, entry.gid)):
         return "its owner is out of range"
     if entry.kind == FILE:
         return _wrong_pieces(entry) or _wrong_xattrs(entry)
@@ -72,18 +74,18 @@ def _wrong(entry: Entry) -> str:
         return "it has content without being a file"
     if entry.kind == LINK:
         target = entry.target
-        fine = 0 < len(target) <= _LINK_BYTES_MAX and b"\0" not in target and not entry.xattrs
+        fine = 0 < len(target) <= LINK_BYTES_MAX and b"\0" not in target and not entry.xattrs
         return "" if fine else "it is no possible symbolic link"
     return _wrong_xattrs(entry)
 
 
 def _wrong_pieces(entry: Entry) -> str:
     for piece in entry.pieces:
-        if len(piece.id) not in (0, HASH_BYTES):
+        if len(piece.id) not in (0, HASH_SIZE):
             return "a chunk of it has no proper id"
-        if piece.length <= 0 or (piece.id and piece.length > _CHUNK_LENGTH_MAX):
+        if piece.length <= 0 or (piece.id and piece.length > CHUNK_LENGTH_MAX):
             return "a chunk of it has an impossible length"
-    if not 0 <= entry.size <= _INT64_MAX or sum(piece.length for piece in entry.pieces) != entry.size:
+    if not 0 <= entry.size <= INT64_MAX or sum(piece.length for piece in entry.pieces) != entry.size:
         return "its chunks are not as long as it"
     return ""
 

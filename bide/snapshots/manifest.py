@@ -21,9 +21,9 @@ from msgspec import Struct
 from bide.core import limits
 
 VERSION = 1
-HASH_BYTES = 32
+HASH_SIZE = 32
 _MAGIC = {"root": b"BDRT", "ledger": b"BDLG"}
-_HEADER = 4 + 2 + HASH_BYTES
+_HEADER = 4 + 2 + HASH_SIZE
 _ROOT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*/\d+-\d+")
 
 FILE, FOLDER, LINK, HARD = "f", "d", "l", "h"

@@ -15,7 +15,7 @@ from bide.core import limits
 from bide.core.refusals import Unavailable
 from bide.snapshots.blobs.base import BlobStore
 from bide.snapshots.manifest import (
-    HASH_BYTES,
+    HASH_SIZE,
     Frame,
     PackRow,
     Unreadable,
@@ -24,7 +24,6 @@ from bide.snapshots.manifest import (
 )
 
 _WORTH_IT = 0.97  # a frame that shrinks less is stored plain: unpacking it would cost more than it saves
-_FRAMES_WAITING_MAX = 4  # read ahead of compression and upload; bounds the memory
 
 
 class Sink(Protocol):
@@ -92,7 +91,7 @@ class Packer:
             frame, ids = self._frame, self._frame_ids
             self._frame, self._frame_ids, self._frame_bytes = [], [], 0
             self._waiting.append(self._thread.submit(self._add_frame, frame, ids))
-        while len(self._waiting) > _FRAMES_WAITING_MAX:
+        while len(self._waiting) > limits.FRAMES_WAITING_MAX:
             self._waiting.popleft().result()
 
     def _add_frame(self, chunks: list[bytes], ids: list[bytes]) -> None:
@@ -143,7 +142,7 @@ def put_new(blobs: BlobStore, key: str, content: bytes) -> None:
 
 def ids_of(frame: Frame) -> list[bytes]:
     """The chunks of a frame in order."""
-    return [frame.ids[at : at + HASH_BYTES] for at in range(0, len(frame.ids), HASH_BYTES)]
+    return [frame.ids[at : at + HASH_SIZE] for at in range(0, len(frame.ids), HASH_SIZE)]
 
 
 def chunks_of(pack: bytes, frame: Frame, wanted: Collection[bytes]) -> Iterator[tuple[bytes, memoryview | None, str]]:
@@ -167,7 +166,7 @@ def chunks_of(pack: bytes, frame: Frame, wanted: Collection[bytes]) -> Iterator[
 
 def _unpacked(pack: bytes, frame: Frame) -> bytes:
     length = sum(frame.lengths)
-    if len(frame.ids) != HASH_BYTES * len(frame.lengths) or min(frame.lengths, default=0) < 0:
+    if len(frame.ids) != HASH_SIZE * len(frame.lengths) or min(frame.lengths, default=0) < 0:
         raise Unreadable("its place in the pack cannot be read")
     if frame.offset < 0 or frame.stored < 0 or length > limits.FRAME_BYTES_MAX:
         raise Unreadable("its place in the pack is impossible")

@@ -7,6 +7,7 @@ import stat
 import zlib
 from collections.abc import Callable, Iterator
 
+from bide.core.limits import SEGMENT_ENTRIES_MAX
 from bide.snapshots.content import read_file
 from bide.snapshots.folders import Folders, join
 from bide.snapshots.losses import Notes, shown
@@ -29,7 +30,6 @@ from bide.snapshots.scan import Seen, SeenFolder, Tree, note_left, open_tree, sc
 from bide.snapshots.statcache import StatCache
 
 _CUT_MASK = 15  # a segment ends at about every 16th folder: a change in one writes few others again
-_SEGMENT_ENTRIES_MAX = 20_000
 
 
 def take(
@@ -165,7 +165,7 @@ def _grouped(seen: list[SeenFolder]) -> Iterator[list[SeenFolder]]:
     group: list[SeenFolder] = []
     entries = 0
     for folder in seen:
-        if group and (zlib.crc32(folder.path) & _CUT_MASK == 0 or entries > _SEGMENT_ENTRIES_MAX):
+        if group and (zlib.crc32(folder.path) & _CUT_MASK == 0 or entries > SEGMENT_ENTRIES_MAX):
             yield group
             group, entries = [], 0
         group.append(folder)

@@ -92,7 +92,7 @@ def _receipt(e: f.Envelope, fact: f.Receipt, rows: Rows) -> None:
         delivered = consumed = 0.0
     rows.put_input(
         replace(
-            row, status=fact.status, how=fact.how or row.how, turn=fact.turn or row.turn, code=fact.code,
+            row, status=fact.status, how=row.how if fact.status == "consumed" and row.how else fact.how or row.how, turn=fact.turn or row.turn, code=fact.code,
             delivered_at=delivered, consumed_at=consumed,
         )
     )  # fmt: skip

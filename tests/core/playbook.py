@@ -35,6 +35,14 @@ def uid(name: object) -> str:
     return ids.mint(START, "test", name)
 
 
+SESSION = ids.mint(START, "session")
+
+
+def qid(name: object) -> str:
+    """The public id of the question that the story's runner calls by this name."""
+    return ids.question_id(SESSION, uid(name))
+
+
 # -- the session's side: commands in, facts out -----------------------------------------------------------------------
 
 
@@ -53,7 +61,7 @@ def say(name: str, text: str = "", delivery: f.Delivery = "next_turn") -> c.Say:
 
 
 def answer(name: str, question: str, text: str = "yes", by: str = "ann", **more: Any) -> c.Answer:
-    return c.Answer(id=uid(name), author=by, question_id=uid(question), text=text, **more)
+    return c.Answer(id=uid(name), author=by, question_id=qid(question), text=text, **more)
 
 
 def interrupt(name: str, *, drop: bool = False) -> c.Interrupt:
@@ -107,7 +115,7 @@ class Story:
     def __init__(self, **more: Any) -> None:
         self.now = START
         self.store = MemoryStore(lambda: self.now)
-        self.id = ids.mint(START, "session")
+        self.id = SESSION
         self.facts: list[f.Fact] = []
         self.refusal: Refused | None = None
         assert self << create(**more) == ["session.created", "user.message", "session.queued"]

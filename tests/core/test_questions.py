@@ -21,6 +21,7 @@ from tests.core.playbook import (
     cancel,
     grant,
     parked,
+    qid,
     receipt,
     renew,
     resume,
@@ -60,7 +61,7 @@ def test_a_message_never_answers_or_closes_a_question() -> None:
     story = waiting(asks("q"))
     story << say("m", "take the left one")
     story << (began("m"), receipt("m", "consumed"), DONE)
-    assert [q.id for q in story.s.questions] == [uid("q")]
+    assert [q.id for q in story.s.questions] == [qid("q")]
     assert story.s.turn.waiting_for == "answer"
 
 
@@ -262,7 +263,7 @@ def test_a_question_of_lost_work_is_withdrawn_and_one_of_saved_work_stays() -> N
     story << renew(1)
     story.after(120)
     story.after(60)
-    assert [q.id for q in story.s.questions] == [uid("kept")]
+    assert [q.id for q in story.s.questions] == [qid("kept")]
     assert story << answer("a", "gone") == "no: question_closed"
     story << grant("r2")
     assert story << (RESTORED,) == ["environment.restored"]

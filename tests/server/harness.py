@@ -14,6 +14,7 @@ from typing import Any
 import httpx2
 import uvloop
 
+from bide.core import ids
 from bide.server.config import load
 from bide.server.serve import Serving, serve
 
@@ -169,7 +170,7 @@ class Voice:
             {"type": "turn.ended", "result": "completed"},
         )
         assert answer.status_code == 200, answer.text
-        return question_id
+        return ids.question_id(grant["session"], question_id)
 
 
 def held(grant: dict[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from bide.core.refusals import Unavailable
 from bide.snapshots.blobs.base import BlobStore
 from bide.snapshots.blobs.layers import ReadBack, Retrying
 from bide.snapshots.blobs.local import LocalBlobs
+from bide.snapshots.blobs.staging import STAGING, Staged
 from tests.snapshots.blob_suite import BlobSuite
 
 
@@ -26,6 +29,21 @@ class TestLocal(BlobSuite):
         blobs.put("packs/s/a", b"y")
         files = [path for path in (tmp_path / "blobs").rglob("*") if path.is_file()]
         assert files == [tmp_path / "blobs/packs/s/a"]
+
+    def test_what_a_crash_left_half_written_is_removed_and_what_is_being_written_is_not(self, tmp_path: Path) -> None:
+        root = tmp_path / "blobs"
+        LocalBlobs(root)
+        with Staged(root) as written:
+            written.write(b"whole")
+            code = "import os, pathlib, sys; from bide.snapshots.blobs.staging import Staged\n"
+            code += "Staged(pathlib.Path(sys.argv[1])).write(b'half'); os._exit(0)"
+            subprocess.run([sys.executable, "-c", code, root], check=True)
+            assert len(list((root / STAGING).iterdir())) == 2
+            blobs = LocalBlobs(root)
+            assert len(list((root / STAGING).iterdir())) == 1
+            assert written.publish(root / "a")
+        assert blobs.get("a") == b"whole"
+        assert list((root / STAGING).iterdir()) == []
 
     def test_a_folder_that_cannot_be_used_is_an_outage_not_a_lost_object(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

@@ -65,7 +65,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self._say(200, self.server.kept.get(self._key()))
         except Missing:
-            self._say(404, b"{}")
+            self._say(404, json.dumps({"code": "no_blob", "detail": "There is no such object."}).encode())
 
     def do_HEAD(self) -> None:
         if not self._refused():
@@ -171,6 +171,12 @@ def test_a_wrong_address_is_a_refusal_and_not_a_missing_object(server: Server, b
         blobs.get("packs/s/a")
     server.answer = (404, {"code": "no_blob", "detail": "There is no such object."}, {})
     with pytest.raises(Missing):
+        blobs.get("packs/s/a")
+
+
+def test_the_page_of_a_proxy_is_an_outage_and_not_a_missing_object(server: Server, blobs: HttpBlobs) -> None:
+    server.answer = (404, {}, {})
+    with pytest.raises(Unavailable, match="not as a bide server"):
         blobs.get("packs/s/a")
 
 

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from bide.core import commands as c
 from bide.core import facts as f
+from bide.core import ids
 from bide.core.handle import Append, Done, Lock, Locked, Work
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
@@ -242,20 +243,19 @@ class StoreSuite:
 
     def test_a_question_is_found_by_id_by_session_and_by_status(self, engine: Engine, clock: Clock) -> None:
         one, two = begin(engine, 1), begin(engine, 2)
+        public = [ids.question_id(s.id, question(n, "").id) for n, s in enumerate((two, one, two))]
         for n, s in enumerate((two, one, two)):
             clock.time = START + n
             current = engine.session(s.id)
             assert current is not None
             do(engine, s.id, report(current, f.QuestionAsked(question=question(n, s.id))))
-        assert [q.id for q in engine.questions()] == [question(n, "").id for n in range(3)]
-        assert [q.id for q in engine.questions(two.id)] == [question(n, "").id for n in (0, 2)]
-        answer = c.Answer(
-            id=uid("answer"), author="ada", question_id=question(0, "").id, choices=("a",), text="because"
-        )
+        assert [q.id for q in engine.questions()] == public
+        assert [q.id for q in engine.questions(two.id)] == [public[0], public[2]]
+        answer = c.Answer(id=uid("answer"), author="ada", question_id=public[0], choices=("a",), text="because")
         do(engine, two.id, answer)
-        assert [q.id for q in engine.questions(status="open")] == [question(n, "").id for n in (1, 2)]
-        assert [q.id for q in engine.questions(two.id, "answered")] == [question(0, "").id]
-        answered = engine.question(question(0, "").id)
+        assert [q.id for q in engine.questions(status="open")] == public[1:]
+        assert [q.id for q in engine.questions(two.id, "answered")] == [public[0]]
+        answered = engine.question(public[0])
         assert answered is not None
         assert answered.answer is not None
         assert (answered.answer.choices, answered.answer.by) == (("a",), "ada")

@@ -7,14 +7,13 @@ import structlog
 
 from bide.core import commands as c
 from bide.core.lease import Pulse, beat
-from bide.core.limits import LIST_MAX, OUTAGE_GAP_SHARE, WAKER_S
+from bide.core.limits import LIST_MAX, OUTAGE_GAP_SHARE, PULSE_SHARE, WAKER_S
 from bide.core.refusals import Refused, Unavailable
 from bide.server.parts import Parts
 from bide.store.base import Engine
 
 LOG = structlog.get_logger()
 PULSE = ("pulse", "waker")
-_SHARE = 1 / 4  # of the silence that counts as an outage: the pulse is written that often, not at every look
 
 
 class Waker:
@@ -24,8 +23,8 @@ class Waker:
         self._parts = parts
         self._pulse = Pulse()
         gap_s = parts.config.lease_s * OUTAGE_GAP_SHARE
-        self._beat_s = gap_s * _SHARE
-        self.every_s = min(WAKER_S, gap_s * _SHARE)
+        self._beat_s = gap_s * PULSE_SHARE
+        self.every_s = min(WAKER_S, gap_s * PULSE_SHARE)
 
     async def round(self) -> None:
         """Beats where it is time, then wakes everything that is due."""

@@ -9,11 +9,11 @@ from msgspec import Meta, Struct
 
 from bide.core import commands as c
 from bide.core import ids
-from bide.core.limits import LIST_MAX, STREAM_SESSIONS_MAX
+from bide.core.limits import LIST_DEFAULT, LIST_MAX, SEQ_MAX, STREAM_SESSIONS_MAX
 from bide.core.refusals import Refused
 from bide.server import render, shapes
 from bide.server.calls import Call, Table
-from bide.server.feed import SEQ_MAX, Feed, cursors_of, seq_of
+from bide.server.feed import Feed, cursors_of, seq_of
 from bide.server.posts import Answering, Post, Posts, Via, command_of
 
 TABLE = Table()
@@ -30,7 +30,7 @@ class After(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Events with a seq above `after`."""
 
     after: Seq = 0
-    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
+    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = LIST_DEFAULT
 
 
 class From(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

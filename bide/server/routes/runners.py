@@ -10,6 +10,7 @@ from msgspec import Struct
 from bide.core import commands as c
 from bide.core import ids, placement
 from bide.core import runtime as core_runtime
+from bide.core.limits import SLOTS_MAX
 from bide.core.refusals import Refused
 from bide.core.runtime import Capabilities
 from bide.core.wire import FactsPost, FactsReply, Register, Registered, Sync, SyncReply, agree
@@ -20,7 +21,6 @@ from bide.server.exchange import sync
 from bide.store.base import Engine
 
 TABLE = Table()
-SLOTS_MAX = 1000
 
 
 class Runtime(Struct, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from bide.core import commands as c
 from bide.core import ids
 from bide.core.handle import handle
-from bide.core.limits import LIST_MAX, TITLE_CHARS, Limit
+from bide.core.limits import LIST_DEFAULT, LIST_MAX, TITLE_CHARS, TITLE_CUT_CHARS, Limit
 from bide.core.placement import Runner, usable
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
@@ -67,7 +67,7 @@ class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ticket: str = ""
     shown: Shown | Literal[""] = ""
     cursor: str = ""
-    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = 100
+    limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = LIST_DEFAULT
 
 
 class _Keyed(Struct, frozen=True, kw_only=True):
@@ -217,7 +217,7 @@ async def _keyed(call: Call, body: NewSession, session_id: str, *, claim: bool) 
 
 
 def _command(call: Call, body: NewSession, row: projects.ProjectRow, settings: Effective, input_id: str) -> c.Create:
-    title = body.title.strip() or body.prompt.strip().partition("\n")[0][:80]
+    title = body.title.strip() or body.prompt.strip().partition("\n")[0][:TITLE_CUT_CHARS]
     for name, text in (("title", title), ("ticket", body.ticket), ("branch", body.branch)):
         if len(text) > TITLE_CHARS or (name == "branch" and (text.startswith("-") or not text.isprintable())):
             raise Refused(

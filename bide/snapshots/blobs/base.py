@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
+from bide.core.limits import BLOB_KEY_CHARS
+
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
-_KEY_CHARS_MAX = 512  # far above ours, below the 1,024 bytes of common object stores
 
 
 class Missing(Exception):
@@ -52,6 +53,6 @@ def check_key(key: str) -> str:
 
     Keys are segments of A-Z a-z 0-9 . _ - with '/' between them; no segment begins with a dot.
     """
-    if len(key) > _KEY_CHARS_MAX or not all(_SEGMENT.fullmatch(part) for part in key.split("/")):
+    if len(key) > BLOB_KEY_CHARS or not all(_SEGMENT.fullmatch(part) for part in key.split("/")):
         raise ValueError(f"{key[:80]!r} is not the key of an object")
     return key

@@ -12,12 +12,11 @@ import msgspec
 from msgspec import Struct
 
 from bide.core import limits
-from bide.core.refusals import CODES, Refused, Unavailable
+from bide.core.problems import LATER, read_problem
+from bide.core.refusals import Refused, Unavailable
 from bide.snapshots.blobs.base import Missing, check_key
 
-_BUSY = (408, 425, 429)  # the server says: later
 _EXISTS = (409, 412)
-
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -29,12 +28,6 @@ class _Created(Struct):
 class _Keys(Struct):
     items: list[str]
     next: str | None = None
-
-
-class _Problem(Struct):
-    code: str = ""
-    detail: str = ""
-    hint: str = ""
 
 
 class HttpBlobs:
@@ -67,9 +60,9 @@ class HttpBlobs:
         headers = {"content-type": "application/octet-stream", "if-none-match": "*"}
         answer = self._ask("PUT", _path(key), content=content, headers=headers)
         if answer.status_code in _EXISTS:
-            problem = _problem(answer)
-            if problem.code in ("fenced", "lease_over"):
-                raise _refusal(answer, problem)
+            found = _read(answer)
+            if isinstance(found, Refused) and found.code in ("fenced", "lease_over"):
+                raise found
             return False
         _expect(answer)
         try:
@@ -79,9 +72,12 @@ class HttpBlobs:
 
     def get(self, key: str) -> bytes:
         answer = self._ask("GET", _path(key))
-        if answer.status_code == 404 and _problem(answer).code in ("", "no_blob"):
-            raise Missing(key)
-        _expect(answer)  # another 404, such as no_route, is a wrong address and must not look like a loss
+        if answer.status_code == 404:
+            found = _read(answer)
+            if isinstance(found, Refused) and found.code == "no_blob":
+                raise Missing(key)
+            raise found  # another 404, such as no_route, is a wrong address and must not look like a loss
+        _expect(answer)
         return answer.content
 
     def has(self, key: str) -> bool:
@@ -124,8 +120,8 @@ class HttpBlobs:
             answer = self._client.request(method, path, content=content, headers=headers, params=params)
         except httpx2.TransportError as error:
             raise Unavailable("the blob server", str(error) or type(error).__name__) from error
-        if answer.status_code >= 500 or answer.status_code in _BUSY:
-            raise Unavailable("the blob server", f"it answered {answer.status_code}", _retry_after(answer))
+        if answer.status_code >= 500 or answer.status_code in LATER:
+            raise _read(answer)
         return answer
 
 
@@ -134,22 +130,17 @@ def _path(key: str) -> str:
 
 
 def _expect(answer: httpx2.Response) -> None:
+    if answer.is_redirect:
+        raise Refused("failed", f"The blob server answered {answer.status_code}: it has moved, give its own address.")
     if not answer.is_success:
-        raise _refusal(answer, _problem(answer))
+        raise _read(answer)
 
 
-def _problem(answer: httpx2.Response) -> _Problem:
-    try:
-        return msgspec.json.decode(answer.content, type=_Problem)
-    except msgspec.DecodeError:
-        return _Problem()
-
-
-def _refusal(answer: httpx2.Response, problem: _Problem) -> Refused:
-    usual = {401: "unauthenticated", 403: "forbidden", 413: "too_large", 422: "malformed"}
-    code = problem.code if problem.code in CODES else usual.get(answer.status_code, "failed")
-    sentence = problem.detail or f"The blob server answered {answer.status_code}."
-    return Refused(code, sentence, problem.hint)
+def _read(answer: httpx2.Response) -> Refused | Unavailable:
+    found = read_problem(answer.status_code, answer.content, "the blob server")
+    if isinstance(found, Unavailable):
+        found.retry_after_s = _retry_after(answer)
+    return found
 
 
 def _retry_after(answer: httpx2.Response) -> float:
