@@ -54,23 +54,25 @@ def test_a_bug_of_ours_tells_nothing_of_the_inside(server: LiveServer) -> None:
     assert "Traceback" not in answer.text
 
 
-def test_checkpoints_travel_through_the_server_as_through_any_blob_store(server: LiveServer) -> None:
+def test_checkpoints_travel_through_the_server_as_through_any_blob_store(server: LiveServer, repo: Path) -> None:
     runner = Voice(server, "carrier", pool="carrier")
+    server.session(repo, pool="carrier")
+    mine = f"packs/{runner.claim()['session']}"
     content = os.urandom(3_000_000)
     with HttpBlobs(server.url, runner.token) as blobs:
-        assert blobs.put("travel/ab/1", content)
-        assert not blobs.put("travel/ab/1", b"other")
-        assert blobs.get("travel/ab/1") == content
-        assert blobs.has("travel/ab/1")
-        assert not blobs.has("travel/ab/2")
-        assert list(blobs.list("travel/")) == ["travel/ab/1"]
+        assert blobs.put(f"{mine}/1", content)
+        assert not blobs.put(f"{mine}/1", b"other")
+        assert blobs.get(f"{mine}/1") == content
+        assert blobs.has(f"{mine}/1")
+        assert not blobs.has(f"{mine}/2")
         with pytest.raises(Missing):
-            blobs.get("travel/ab/2")
+            blobs.get(f"{mine}/2")
         with pytest.raises(Refused, match="forbidden"):
-            blobs.delete("travel/ab/1")
+            blobs.delete(f"{mine}/1")
     with HttpBlobs(server.url, server.token) as blobs:
-        blobs.delete("travel/ab/1")
-        assert not blobs.has("travel/ab/1")
+        assert list(blobs.list(f"{mine}/")) == [f"{mine}/1"]
+        blobs.delete(f"{mine}/1")
+        assert not blobs.has(f"{mine}/1")
 
 
 def test_a_disk_that_fails_is_an_outage_and_leaves_no_half_object(server: LiveServer) -> None:

@@ -170,21 +170,34 @@ def test_a_runner_that_was_restarted_gives_its_sessions_back_at_once(server: Liv
     assert (grant["session"], grant["epoch"]) == (session, 2)
 
 
-def test_an_object_is_created_once_and_comes_back_as_it_was(server: LiveServer) -> None:
+def test_an_object_is_created_once_and_comes_back_as_it_was(server: LiveServer, repo: Path) -> None:
     runner = Voice(server, "saver", pool="saver")
+    server.session(repo, pool="saver")
+    mine = f"packs/{runner.claim()['session']}"
     content = bytes(range(256)) * 20_000
-    first = runner.http.put("/v1/blobs/packs/ab/one", content=content)
+    first = runner.http.put(f"/v1/blobs/{mine}/one", content=content)
     assert (first.status_code, first.json()) == (201, {"created": True})
-    second = runner.http.put("/v1/blobs/packs/ab/one", content=b"other")
+    second = runner.http.put(f"/v1/blobs/{mine}/one", content=b"other")
     assert (second.status_code, second.json()) == (200, {"created": False})
-    assert runner.http.get("/v1/blobs/packs/ab/one").content == content
-    assert runner.http.head("/v1/blobs/packs/ab/one").headers["content-length"] == str(len(content))
-    assert runner.http.head("/v1/blobs/packs/ab/two").status_code == 404
-    assert runner.http.get("/v1/blobs/packs/ab/two").json()["code"] == "no_blob"
-    assert runner.http.get("/v1/blobs", params={"prefix": "packs/"}).json() == {"items": ["packs/ab/one"], "next": None}
-    assert runner.http.delete("/v1/blobs/packs/ab/one").status_code == 403, "what is saved is the owner's to delete"
-    assert server.http.delete("/v1/blobs/packs/ab/one").status_code == 204
-    assert runner.http.get("/v1/blobs/packs/ab/one").status_code == 404
+    assert runner.http.get(f"/v1/blobs/{mine}/one").content == content
+    assert runner.http.head(f"/v1/blobs/{mine}/one").headers["content-length"] == str(len(content))
+    assert runner.http.head(f"/v1/blobs/{mine}/two").status_code == 404
+    assert runner.http.get(f"/v1/blobs/{mine}/two").json()["code"] == "no_blob"
+    listed = server.http.get("/v1/blobs", params={"prefix": f"{mine}/"}).json()
+    assert listed == {"items": [f"{mine}/one"], "next": None}
+    assert runner.http.delete(f"/v1/blobs/{mine}/one").status_code == 403, "what is saved is the owner's to delete"
+    assert server.http.delete(f"/v1/blobs/{mine}/one").status_code == 204
+    assert runner.http.get(f"/v1/blobs/{mine}/one").status_code == 404
+
+
+def test_a_runner_reaches_the_objects_of_the_sessions_it_holds_and_no_others(server: LiveServer, repo: Path) -> None:
+    holder, other = Voice(server, "holder", pool="holder"), Voice(server, "prowler", pool="prowler")
+    server.session(repo, pool="holder")
+    key = f"/v1/blobs/roots/{holder.claim()['session']}/1-1"
+    assert holder.http.put(key, content=b"mine").status_code == 201
+    for answer in (other.http.get(key), other.http.put(key, content=b"x"), other.http.head(key)):
+        assert answer.status_code == 403
+    assert other.http.get("/v1/blobs/roots").status_code == 403
 
 
 def test_no_key_leads_out_of_the_blob_folder(server: LiveServer) -> None:

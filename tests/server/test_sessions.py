@@ -74,7 +74,7 @@ def test_a_request_that_is_repeated_starts_one_session(server: LiveServer, repo:
         ("widgets", "neither a git URL"),
         ("ext::sh -c touch% /tmp/x", "neither a git URL"),
         ("--upload-pack=touch", "not a repository"),
-        ("https://user:secret@example.org/x.git", "password"),
+        ("https://user:secret@example.org/x.git", "credential"),
         ("file:///no/such/folder", "not the folder"),
         ("https://example.org", "neither a git URL"),
     ],
