@@ -30,6 +30,10 @@ GIVEN = {
     "bide/cli": {"data"},  # `bide up --data DIR`
 }
 
+BOUND = re.compile(r"_?[A-Z][A-Z0-9_]*_(S|MS|MAX|MIN|BYTES|CHARS)")
+# Programs that run without bide, on the Python of a session's machine: they cannot import a bound.
+ALONE = {"bide/drivers/scripted/program.py", "bide/runner/shim.py"}
+
 LEFTOVER = re.compile(r"\b(FIX" + "ME|TO" + r"DO)\b")
 MACHINE_PATH = re.compile(r"(?<![\w>})./-])/(?:work/[a-z.]|root/\.?[a-z]|home/(?!bide\b)[a-z]+/|Users/[a-z]+/|tmp/w/)")
 NOT_OURS = {".git", ".hypothesis", ".venv", ".venv-lock", "__pycache__", "build", "dist", "node_modules", "LICENSE"}
@@ -177,6 +181,39 @@ def test_the_core_never_waits() -> None:
             if isinstance(node, waits)
         ]
     )
+
+
+def bounds(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Names of the module that are given a number here and are called as a bound."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
+            numbers = [n for n in ast.walk(node.value) if isinstance(n, ast.Constant) and type(n.value) in (int, float)]
+            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                for name in (each.id for each in ast.walk(target) if isinstance(each, ast.Name)):
+                    if numbers and BOUND.fullmatch(name):
+                        yield name, node.lineno
+
+
+def test_every_bound_stands_in_one_place_with_its_reason() -> None:
+    at_home, wrong = ROOT / "bide/core/limits.py", []
+    for path in ours("bide"):
+        if path != at_home and path.relative_to(ROOT).as_posix() not in ALONE:
+            wrong += [
+                f"{place(path, line)}: {name} belongs in bide/core/limits.py" for name, line in bounds(tree_of(path))
+            ]
+    nothing(wrong)
+    assert len(list(bounds(tree_of(at_home)))) > 50
+
+
+def test_the_rule_about_bounds_knows_a_number_of_ours_from_a_name_passed_on() -> None:
+    caught = (
+        "A_S = 2.0; B_MAX: int = 3 * MIB; _C_CHARS = 5; D_MIN, D_MAX = -1, 2**9; E_S = (0.1, 0.2); F_MS = HTTP_S * 1000"
+    )
+    free = "A_S = HTTP_S; PARTS = 3; NAMES = 'x'; TEXT_BYTES = b'1'; b_s = 2; C_S = limits.HTTP_S"
+    assert [name for name, _ in bounds(ast.parse(caught))] == [
+        "A_S", "B_MAX", "_C_CHARS", "D_MIN", "D_MAX", "E_S", "F_MS",
+    ]  # fmt: skip
+    assert list(bounds(ast.parse(free))) == []
 
 
 def test_every_module_says_in_its_first_sentence_what_it_is() -> None:

@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 import time
 from pathlib import Path
 
@@ -24,7 +25,10 @@ OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.13", "python3.12", "python3.11", "python3.14")  # in this order: most wheels first
 OLDEST_PIP = (22, 3)  # the first with --python
 INSTALL_TRIES_MAX = 2  # pip retries a request; this is for what it gives up on, such as a broken download
-STILL_THERE_S = 15.0  # without a terminal pip shows no bar, so a line says that it goes on
+LOOK_S = 0.5  # how often a terminal shows how far the installation is
+STILL_THERE_S = 15.0  # without a terminal a line says now and then that it goes on
+TAIL_BYTES = 65536  # of what pip said, to see what it does: minutes of it
+COUNTING_PIP = (24, 1)  # the first that can tell its progress to a program
 CLAUDE_WHEELS = ("x86_64", "aarch64")  # machines for which the package that carries Claude Code has a Linux wheel
 
 
@@ -139,20 +143,27 @@ def need_host_pip():
             f"{sys.executable} has neither ensurepip nor pip. Install one of them and run this again "
             "(Debian and Ubuntu: apt-get install python3-venv; Fedora: dnf install python3-pip)."
         )
-    version = tuple(int(part) for part in words[1].split(".")[:2] if part.isdigit())
-    if version < OLDEST_PIP:
+    if numbers(words[1]) < OLDEST_PIP:
         raise Missing(
             f"{sys.executable} has no ensurepip, and its pip {words[1]} is too old to install into another "
             "environment (22.3 or newer can). Install python3-venv, or update pip."
         )
 
 
+def numbers(version):
+    """The first two numbers of a version, to compare."""
+    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
+
+
 def install(pip, *what):
-    """Runs `pip install`, twice if need be."""
-    command = [*pip, "install", "--progress-bar", "on", *what]
+    """Runs `pip install`, twice if need be. What pip says is shown only when it fails."""
+    bar = "raw" if can_count(pip) else "off"
+    command = [*pip, "install", "--progress-bar", bar, *what]
     for attempt in range(1, INSTALL_TRIES_MAX + 1):
-        if run_shown(command) == 0:
+        code, said = run_watched(command)
+        if code == 0:
             return
+        say("".join(line for line in said.splitlines(keepends=True) if not line.startswith("Progress ")).rstrip())
         if attempt < INSTALL_TRIES_MAX:
             say("The installation broke off; trying once more. What was downloaded is kept.")
     raise Missing(
@@ -161,19 +172,65 @@ def install(pip, *what):
     )
 
 
-def run_shown(command):
-    """Runs a long command, its output on stderr; without a terminal a line now and then says that it goes on."""
-    begun = time.monotonic()
-    process = subprocess.Popen(command, cwd=str(ROOT), stdin=subprocess.DEVNULL, stdout=sys.stderr, env=pip_environ())
-    while True:
+def can_count(pip):
+    """Whether this pip can tell how much of a download is there."""
+    found = subprocess.run([*pip, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    words = found.stdout.decode("utf-8", "replace").split()
+    return len(words) > 1 and numbers(words[1]) >= COUNTING_PIP
+
+
+def run_watched(command):
+    """Exit code and output of a long command. A terminal shows how far it is; without one a line does now and then."""
+    begun = told = time.monotonic()
+    terminal = sys.stderr.isatty()
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(
+            command, cwd=str(ROOT), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=pip_environ()
+        )
         try:
-            return process.wait(timeout=STILL_THERE_S)
-        except subprocess.TimeoutExpired:
-            if not sys.stderr.isatty():
-                say("… still installing, %.0f s" % (time.monotonic() - begun))
+            while True:
+                try:
+                    code = process.wait(timeout=LOOK_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    now = time.monotonic()
+                    line = f"… {doing(tail(output))}, {now - begun:.0f} s"
+                    if terminal:
+                        sys.stderr.write("\r\033[K" + line[:79])
+                        sys.stderr.flush()
+                    elif now - told >= STILL_THERE_S:
+                        told = now
+                        say(line)
         except KeyboardInterrupt:
             process.wait()
             raise
+        finally:
+            if terminal:
+                sys.stderr.write("\r\033[K")
+        return code, tail(output, whole=True)
+
+
+def tail(output, whole=False):
+    """What a process has written into the file so far, or the end of it."""
+    size = os.fstat(output.fileno()).st_size
+    start = 0 if whole else max(0, size - TAIL_BYTES)
+    return os.pread(output.fileno(), size - start, start).decode("utf-8", "replace")
+
+
+def doing(said):
+    """What pip does, by the end of what it said."""
+    download = None
+    for line in said.splitlines():
+        words = line.split()
+        if words[:1] == ["Downloading"] and len(words) > 1:
+            name = words[1].rpartition("/")[2].split("-")[0]
+            download = "downloading " + name
+        elif words[:1] == ["Progress"] and len(words) == 4 and download and words[3].isdigit():
+            have, size = int(words[1]) / 1e6, int(words[3]) / 1e6
+            download = f"{download.split(':')[0]}: {have:.0f} of {size:.0f} MB"
+        elif words[:1] == ["Installing"]:
+            download = "installing"
+    return download or "collecting packages"
 
 
 def pip_environ():

@@ -6,10 +6,16 @@ import difflib
 from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError, Group, Parameter
-from cyclopts.exceptions import UnknownCommandError, UnusedCliTokensError
+from cyclopts.exceptions import CoercionError, UnknownCommandError, UnusedCliTokensError
 
 from bide import __version__
 from bide.cli.commands import COMMANDS, WrongUse
+
+# Of commands whose optional words cyclopts would call [ARGS].
+USAGE = {
+    "answer": "Usage: bide answer [OPTIONS] QUESTION [TEXT]",
+    "interrupt": "Usage: bide interrupt [OPTIONS] SESSION [TEXT]",
+}
 
 
 def build() -> App:
@@ -28,7 +34,10 @@ def build() -> App:
     for order, (title, commands) in enumerate(COMMANDS.items()):
         group = Group(title, sort_key=order)
         for place, command in enumerate(commands):
-            app.command(command.place, name=command.name, help=command.summary, group=group, sort_key=place)
+            app.command(
+                command.place, name=command.name, help=command.summary, group=group, sort_key=place,
+                **({"usage": USAGE[command.name]} if command.name in USAGE else {}),
+            )  # fmt: skip
     return app
 
 
@@ -44,6 +53,8 @@ def call(words: Sequence[str]) -> int:
 
 def _sentence(error: CycloptsError) -> str:
     match error:
+        case CoercionError(msg=str(sentence)):  # our own converters say it all
+            return sentence
         case UnknownCommandError():
             return _unknown(error.unused_tokens or [""])
         case UnusedCliTokensError():

@@ -8,6 +8,9 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from datetime import UTC, datetime
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from bide.cli import answer, out, tables
 from bide.cli.flags import FLAGS, Flags, SessionName
@@ -23,23 +26,37 @@ A line you type is sent as a message.
   /quit                  leave; the session goes on"""
 
 
-async def attach(session: SessionName, /, *, flags: Flags = FLAGS) -> None:
+async def attach(
+    session: SessionName,
+    /,
+    *,
+    verbose: Annotated[bool, Parameter(help="Also say when each input was delivered and consumed.")] = False,
+    flags: Flags = FLAGS,
+) -> None:
     """Follow a session as it works, from its beginning, until it has ended.
 
     In a terminal, a line you type is sent as a message; /help lists what else can be said.
     """
+    try:
+        await _attach(session, verbose, flags)
+    except asyncio.CancelledError:  # Ctrl-C
+        out.tell(out.LEFT)
+        raise
+
+
+async def _attach(session: str, verbose: bool, flags: Flags) -> None:
     async with flags.client() as client:
         named = await client.session_id(session)
         found = await client.session(named)
         if flags.json:
-            await _follow(client, named, flags)
+            await _follow(client, named, verbose, flags)
             return
         out.tell(tables.told(found, datetime.now(UTC)))
         if not sys.stdin.isatty():
-            await _follow(client, named, flags)
+            await _follow(client, named, verbose, flags)
             return
         out.tell("Type a message, or /help.")
-        following = asyncio.ensure_future(_follow(client, named, flags))
+        following = asyncio.ensure_future(_follow(client, named, verbose, flags))
         talking = asyncio.ensure_future(_talk(client, named))
         done, rest = await asyncio.wait((following, talking), return_when=asyncio.FIRST_COMPLETED)
         for task in rest:
@@ -49,14 +66,14 @@ async def attach(session: SessionName, /, *, flags: Flags = FLAGS) -> None:
             task.result()
 
 
-async def _follow(client: Client, session: str, flags: Flags) -> None:
-    lines = Timeline()
+async def _follow(client: Client, session: str, verbose: bool, flags: Flags) -> None:
+    lines = Timeline(width=tables.room(), receipts=verbose)
     async with aclosing(client.follow(session, until_ended=True, on_trouble=out.tell)) as events:
         async for event in events:
             if flags.json:
                 out.emit(event)
-            else:
-                out.say("\n".join(lines.lines(event)))
+            elif shown := lines.lines(event):
+                out.say("\n".join(shown))
 
 
 async def _talk(client: Client, session: str) -> None:
@@ -71,7 +88,7 @@ async def _talk(client: Client, session: str) -> None:
             await _say(client, session, line)
         except Refused as refused:
             out.tell(f"{refused.sentence} {refused.hint}")
-    out.tell("Left. The session goes on.")
+    out.tell(out.LEFT)
 
 
 async def _say(client: Client, session: str, line: str) -> None:

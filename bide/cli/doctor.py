@@ -17,7 +17,7 @@ from typing import Annotated, cast
 from cyclopts import Parameter
 from msgspec import Struct
 
-from bide.cli import out, tables, when
+from bide.cli import local_runner, out, tables, when
 from bide.cli.flags import FLAGS, Flags
 from bide.client import Client, find
 from bide.client.connection import home, recorded
@@ -48,11 +48,13 @@ async def doctor(
 ) -> int:
     """Look for what is missing on this machine. Exit code 1 when something is."""
     folder = (data or home(os.environ)).expanduser().absolute()
-    rooms: list[Callable[[], list[Check]]] = [_python, _git, _sandbox, _runtimes, lambda: _folder(folder)]
+    rooms: list[Callable[[], list[Check]]] = [
+        _python, _git, _sandbox, _runtimes, lambda: _folder(folder), lambda: _model(folder)
+    ]  # fmt: skip
     found: list[Check] = []
     for look in rooms:
         found += await _safely(asyncio.to_thread(look))
-    found += await _safely(_server(flags))
+    found += await _safely(_server(flags, folder))
     ok = all(one.ok for one in found)
     if flags.json:
         out.emit({"ok": ok, "checks": found})
@@ -142,7 +144,30 @@ def _folder(folder: Path) -> list[Check]:
     return [writable, Check(name="disk", ok=room, detail=f"{when.size(free)} free", hint=hint)]
 
 
-async def _server(flags: Flags) -> list[Check]:
+def _model(folder: Path) -> list[Check]:
+    """Whether Claude Code gets a model: by the variables of the runner here, else by those of this shell. Names only."""
+    key, local = local_runner.MODEL_KEY, local_runner.living(folder)
+    here = local_runner.has_model(os.environ)
+    theirs = local_runner.variables(local.process) if local is not None else None
+    if local is not None and theirs is not None:
+        ok, hint = local_runner.has_model(theirs), ""
+        detail = f"The runner here (process {local.pid}) was started with{'' if ok else 'out'} {key}."
+        if not ok:
+            export = "Start" if here else f"`export {key}=…` and start"
+            hint = f"{export} `bide up` again from this shell, then `kill {local.pid}`: a new runner has it."
+        return [Check(name="model key", ok=ok, detail=detail, hint=hint)]
+    known = recorded(home(os.environ))
+    if here or (known is not None and not known.loopback):
+        return [Check(name="model key", ok=True, detail="set in this shell" if here else "not set; a runner needs one")]
+    return [
+        Check(
+            name="model key", ok=False, detail=f"{key} is not set in this shell.",
+            hint=f"Claude Code has no model without it: `export {key}=…` before `bide up`.",
+        )
+    ]  # fmt: skip
+
+
+async def _server(flags: Flags, folder: Path) -> list[Check]:
     named = flags.server or os.environ.get("BIDE_SERVER") or recorded(home(os.environ))
     if not named:
         return [Check(name="server", ok=True, detail="None is known here yet.", hint="`bide up` starts one.")]
@@ -150,7 +175,7 @@ async def _server(flags: Flags) -> list[Check]:
     async with Client(connection=connection) as client:
         seconds, clock = await client.clock()
         answers = Check(name="server", ok=True, detail=f"{connection.url} answers in {seconds * 1000:.0f} ms")
-        return [answers, _skew(clock), await _fleet(client)]
+        return [answers, _skew(clock), await _fleet(client, folder)]
 
 
 def _skew(clock: float) -> Check:
@@ -162,10 +187,17 @@ def _skew(clock: float) -> Check:
     return Check(name="clock", ok=ok, detail=detail, hint="" if ok else "Set both clocks by NTP.")
 
 
-async def _fleet(client: Client) -> Check:
+async def _fleet(client: Client, folder: Path) -> Check:
+    """The server notices a runner's end late; the process of the one here tells it at once."""
     try:
         online = [one for one in await client.runners() if one["state"] == "online"]
     except Refused as refused:
         return Check(name="token", ok=False, detail=refused.sentence, hint=refused.hint)
+    local = local_runner.recorded(folder)
+    if local is not None and local_runner.living(folder) is None and client.connection.url == local.url:
+        others = [one for one in online if one["name"] != local.name]
+        detail = f"The one here (process {local.pid}) has ended; {len(others)} others online"
+        hint = f"`bide up` starts a new one. What it said last stands in {folder / local_runner.LOG}."
+        return Check(name="runners", ok=False, detail=detail, hint=hint)
     hint = "" if online else "`bide up` or `bide runner` starts one; until then sessions stay queued."
     return Check(name="runners", ok=bool(online), detail=f"{len(online)} online", hint=hint)

@@ -45,8 +45,18 @@ def _moment(type_: type, tokens: Sequence[Token]) -> datetime:
     return when.moment(tokens[0].value, datetime.now(UTC))
 
 
-Duration = Annotated[float, Parameter(converter=_duration)]
-Moment = Annotated[datetime, Parameter(converter=_moment)]
+def _count(type_: type, tokens: Sequence[Token]) -> int:
+    given, name = tokens[0].value, tokens[0].keyword or "The number"
+    if not (given.isascii() and given.removeprefix("-").isdecimal()):
+        raise ValueError(f"{name} must be a whole number, not {given!r}.")
+    if int(given) < 1:
+        raise ValueError(f"{name} must be at least 1.")
+    return int(given)
+
+
+Duration = Annotated[float, Parameter(converter=_duration, metavar="DURATION")]
+Moment = Annotated[datetime, Parameter(converter=_moment, metavar="WHEN")]
+Count = Annotated[int, Parameter(converter=_count, metavar="COUNT")]
 SessionName = Annotated[str, Parameter(help="The session's id, or the beginning of it.")]
 
 

@@ -22,7 +22,7 @@ async def runners(*, flags: Flags = FLAGS) -> None:
     rows = [
         (
             one["name"], one["pool"], one["state"].replace("_", " "), f"{one['slots_free']}/{one['slots']}",
-            one["isolation"], f"{when.since(one['last_seen_at'], now)} ago",
+            one["isolation"], f"{when.since(one['last_seen_at'], now)} ago" if one["last_seen_at"] else "left",
             ", ".join(f"{r['name']} {r['version']}" for r in one["runtimes"] if not r["problem"]) or "no runtime",
         )
         for one in found

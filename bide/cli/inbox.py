@@ -11,6 +11,8 @@ from bide.cli.flags import FLAGS, Flags
 from bide.client import Client, shapes
 from bide.core.refusals import Refused
 
+INDENT = "   "
+
 
 async def inbox(*, flags: Flags = FLAGS) -> None:
     """List the questions that wait for a person. In a terminal, asks which to answer."""
@@ -37,7 +39,9 @@ def _shown(place: int, one: shapes.Question, names: list[str], now: datetime) ->
     lines = [f"{head}, session {tables.short(one['session_id'])}", *one["question"].splitlines()]
     lines += one["context"].splitlines()
     lines += [f"  {number}) {inert.line(option)}" for number, option in enumerate(one["options"], 1)]
-    return "\n   ".join(lines) + "\n"
+    if room := tables.room():
+        lines = [part for line in lines for part in tables.wrapped(inert.text(line), room - len(INDENT))]
+    return f"\n{INDENT}".join(lines) + "\n"
 
 
 async def _ask(client: Client, found: list[shapes.Question]) -> None:

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,9 +20,8 @@ from bide.runner import procfs
 
 NAME = "local"
 VARIABLES = ("BIDE_MODEL_URL",)  # of ours: those that a runner reads, and the server does not know
-RECORD = "runner.json"
-LOOK_S = 0.05
-LOG_TAIL_LINES = 5
+MODEL_KEY = "ANTHROPIC_API_KEY"
+RECORD, LOG = "runner.json", "runner.log"
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
@@ -51,22 +50,48 @@ class Local(Struct, frozen=True, kw_only=True):
         """Whether its process runs."""
         return procfs.alive(self.recorded.process)
 
+    @property
+    def variables(self) -> frozenset[str] | None:
+        """The names of the variables that it was started with, never a value; None when they cannot be read."""
+        return variables(self.recorded.process)
+
     def last_words(self) -> str:
         """The end of its log."""
         try:
             lines = self.log.read_text("utf-8", "replace").strip().splitlines()
         except OSError:
             return ""
-        return "\n".join(lines[-LOG_TAIL_LINES:])
+        return "\n".join(lines[-limits.LOG_TAIL_LINES :])
+
+
+def recorded(data_folder: Path) -> Recorded | None:
+    """The runner that was started last for this folder, whether its process runs or not."""
+    try:
+        return msgspec.json.decode((data_folder / RECORD).read_bytes(), type=Recorded)
+    except (OSError, msgspec.MsgspecError):
+        return None
 
 
 def living(data_folder: Path) -> Recorded | None:
     """The runner of this folder, if its process runs."""
+    found = recorded(data_folder)
+    return found if found is not None and procfs.alive(found.process) else None
+
+
+def variables(process: procfs.Ident) -> frozenset[str] | None:
+    """The names of the variables that a process was started with, never a value; None when they cannot be read."""
     try:
-        found = msgspec.json.decode((data_folder / RECORD).read_bytes(), type=Recorded)
-    except (OSError, msgspec.MsgspecError):
+        whole = Path(f"/proc/{process.pid}/environ").read_bytes()
+    except OSError:
         return None
-    return found if procfs.alive(found.process) else None
+    if not procfs.alive(process):
+        return None
+    return frozenset(one.partition(b"=")[0].decode("utf-8", "replace") for one in whole.split(b"\0") if one)
+
+
+def has_model(names: Collection[str]) -> bool:
+    """Whether a runner with these variables has a model for Claude Code."""
+    return MODEL_KEY in names or "BIDE_MODEL_URL" in names
 
 
 def started(data_folder: Path, url: str, slots: int, program: Sequence[str] = ()) -> Local:
@@ -74,7 +99,7 @@ def started(data_folder: Path, url: str, slots: int, program: Sequence[str] = ()
 
     One that dials another address is ended first: it would never find this server. Takes as long as its drain.
     """
-    log = data_folder / "runner.log"
+    log = data_folder / LOG
     found = living(data_folder)
     if found is not None and found.url == url:
         return Local(recorded=found, log=log, adopted=True)
@@ -131,4 +156,4 @@ def _end(found: Recorded) -> None:
                 f"The runner (process {found.pid}) still dials {found.url} and does not end.",
                 f"Wait for it, or end it with `kill -9 {found.pid}`, then start again.",
             )
-        time.sleep(LOOK_S)
+        time.sleep(limits.RUNNER_LOOK_S)

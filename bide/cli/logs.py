@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bide.cli import out
+from bide.cli import out, tables
 from bide.cli.flags import FLAGS, Flags, SessionName
 from bide.cli.timeline import Timeline
 
@@ -21,7 +21,7 @@ async def logs(
     flags: Flags = FLAGS,
 ) -> None:
     """Print a session's events; with --json one envelope a line."""
-    lines = Timeline()
+    lines = Timeline(width=tables.room())
     async with flags.client() as client:
         named = await client.session_id(session)
         events = (

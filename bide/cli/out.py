@@ -9,6 +9,8 @@ import msgspec
 
 from bide.cli import inert
 
+LEFT = "Left. The session goes on."
+
 
 def emit(value: Any) -> None:
     """One JSON value as one line on stdout."""

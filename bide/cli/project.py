@@ -39,7 +39,7 @@ async def show(name: Name, /, *, flags: Flags = FLAGS) -> None:
         _print(await client.project(name), flags)
 
 
-@project.command(name="set")
+@project.command(name="set", usage="Usage: bide project set [OPTIONS] NAME [SETTING]...")
 async def set_up(
     name: Name,
     /,

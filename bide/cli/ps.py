@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bide.cli import inert, out, tables, when
-from bide.cli.flags import FLAGS, Flags
+from bide.cli.flags import FLAGS, Count, Flags
 from bide.client import shapes
 
 
@@ -16,7 +16,7 @@ async def ps(
     *,
     project: Annotated[str, Parameter(help="Only sessions of this project.")] = "",
     shown: Annotated[shapes.Shown | None, Parameter(help="Only sessions in this state.")] = None,
-    limit: Annotated[int, Parameter(help="At most so many (100).")] = 100,
+    limit: Annotated[Count, Parameter(help="At most so many (100).")] = 100,
     cursor: Annotated[str, Parameter(help="Where a list that was cut goes on.")] = "",
     flags: Flags = FLAGS,
 ) -> None:
@@ -38,7 +38,7 @@ async def ps(
 
 def _row(one: shapes.Session, names: list[str], now: datetime) -> tuple[str, ...]:
     step = one["summary"] or one["next_step"] if one["shown"] == "ended" else f"{one['must_act']}: {one['next_step']}"
-    reason = f" ({one['reason']})" if one["shown"] in ("queued", "resuming") and one["reason"] else ""
+    reason = f" ({one['reason'].rstrip('.')})" if one["reason"] and one["shown"] != "ended" else ""
     title = inert.line(f"{one['project']}: {one['title']}")
     return (
         tables.short(one["id"], names), one["shown"], when.since(one["since"], now),

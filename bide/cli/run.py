@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -79,13 +80,16 @@ def repository(given: str) -> str:
 
 
 async def _wait(client: Client, session: shapes.Session, word: str, timeout: float | None, flags: Flags) -> int:
-    out.tell(f"Session {session['id']}: waiting until it is {word}.")
+    out.tell(f"Session {session['id']}. Returns when the session is `{word}`.")
 
     def changed(now: shapes.Session) -> None:
         out.tell(f"{datetime.now(UTC).astimezone():%H:%M:%S}  {tables.state(now)}  {now['reason']}".rstrip())
 
     try:
         found = await client.wait_for(session["id"], word, timeout_s=timeout, on_change=changed, on_trouble=out.tell)
+    except asyncio.CancelledError:  # Ctrl-C
+        out.tell(out.LEFT)
+        raise
     except Refused as refused:
         if refused.code == "timed_out":
             refused.more["session"] = session["id"]
@@ -103,7 +107,8 @@ def _print(session: shapes.Session, flags: Flags) -> None:
         return
     out.say(session["id"])
     name = tables.short(session["id"])
-    out.tell(f"{tables.state(session)}; {session['next_step']}\nFollow it with `bide attach {name}`.")
+    reason = f" ({session['reason'].rstrip('.')})" if session["reason"] else ""
+    out.tell(f"{tables.state(session)}; {session['next_step']}{reason}\nFollow it with `bide attach {name}`.")
 
 
 def _print_dry(started: shapes.Started, flags: Flags) -> None:

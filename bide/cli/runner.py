@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bide.cli import out, tables
-from bide.cli.flags import FLAGS, Flags
+from bide.cli.flags import FLAGS, Count, Flags
 from bide.client import find
 from bide.client.connection import home
 from bide.core.limits import SLOTS_DEFAULT
@@ -31,7 +31,7 @@ def runner(
     root: Annotated[
         Path | None, Parameter(help="Folder for the sessions' workspaces. Else runners/NAME in BIDE_HOME or ~/.bide.")
     ] = None,
-    slots: Annotated[int, Parameter(help="How many sessions it works on at once (4).")] = SLOTS_DEFAULT,
+    slots: Annotated[Count, Parameter(help="How many sessions it works on at once (4).")] = SLOTS_DEFAULT,
     isolation: Annotated[
         Literal["bwrap", "unshare", "none"] | None,
         Parameter(help="How sessions are shut in. Else the best that works."),

@@ -44,11 +44,13 @@ async def interrupt(
     ] = "",
     /,
     *,
-    drop_queued: Annotated[bool, Parameter(help="Messages not delivered yet are dropped.")] = False,
+    drop_queued: Annotated[
+        bool, Parameter(help="Drop messages that are not delivered yet; else they go on at once.")
+    ] = False,
     key: Key = "",
     flags: Flags = FLAGS,
 ) -> None:
-    """Stop the running turn. The session goes on with the text, or waits for what you send next."""
+    """Stop the running turn. The session goes on with the text and what is queued, or waits for what you send next."""
     async with flags.client() as client:
         named, words = await client.session_id(session), text_of(text)
         if words and not drop_queued:

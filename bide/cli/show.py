@@ -17,11 +17,12 @@ CHECKPOINTS_SHOWN, INPUTS_SHOWN = 5, 10
 
 async def show(session: SessionName, /, *, flags: Flags = FLAGS) -> None:
     """Show all of one session: questions, inputs, losses, checkpoints."""
+    names = timeline.Names()
     async with flags.client() as client:
         named = await client.session_id(session)
         found, questions, inputs, checkpoints, losses = await asyncio.gather(
             client.session(named), client.questions(named), client.inputs(named), client.checkpoints(named),
-            _losses(client, named),
+            _losses(client, named, names),
         )  # fmt: skip
     if flags.json:
         more = {"questions": questions, "inputs": inputs, "losses": losses, "checkpoints": checkpoints}
@@ -32,26 +33,27 @@ async def show(session: SessionName, /, *, flags: Flags = FLAGS) -> None:
         f"{inert.line(found['title'])}\n{tables.fields(_head(found, now))}",
         _section("Questions", [_question(one) for one in questions]),
         _section("Inputs", _last([_input(one) for one in inputs], INPUTS_SHOWN)),
-        _section("Losses", [_loss(one) for one in losses]),
+        _section("Losses", [_loss(one, names) for one in losses]),
         _section("Checkpoints", _last([_checkpoint(one) for one in checkpoints], CHECKPOINTS_SHOWN)),
     ]
     out.say("\n\n".join(filter(None, parts)))
 
 
-async def _losses(client: Client, session: str) -> list[dict[str, Any]]:
+async def _losses(client: Client, session: str, names: timeline.Names) -> list[dict[str, Any]]:
     """What the log tells of things that are gone: each event's data with its type, seq and time."""
-    return [
-        {**event["data"], "type": event["type"], "seq": event["seq"], "time": event["time"]}
-        async for event in client.history(session)
-        if event["type"] in LOSSES
-    ]
+    found = []
+    async for event in client.history(session):
+        names.learn(event)
+        if event["type"] in LOSSES:
+            found.append({**event["data"], "type": event["type"], "seq": event["seq"], "time": event["time"]})
+    return found
 
 
 def _head(one: shapes.Session, now: datetime) -> list[tuple[str, str]]:
     place, saved = one["workspace"], one["checkpoint"]
     where = f"on {one['runner_name']}, epoch {one['epoch']}" if one["runner"] else "on no runner"
     branch = f"{place['branch']} {place['head'][:12]}".strip()
-    cost = one["cost"]
+    cost, window = one["cost"], when.span(one["limits"].get("online_window_s", 0))
     return [
         ("session", one["id"]),
         ("state", f"{tables.state(one)} since {when.clock(one['since'])} ({when.since(one['since'], now)})"),
@@ -66,14 +68,14 @@ def _head(one: shapes.Session, now: datetime) -> list[tuple[str, str]]:
         ("runs", f"{where}, turn {one['turn']['n']}"),
         ("workspace", _environment(one["environment"])),
         ("saved", f"checkpoint {saved['n']}, {when.since(saved['saved_at'], now)} ago" if saved else "nothing yet"),
-        ("kept until", when.clock(one["expires_at"])),
+        ("kept until", when.clock(one["expires_at"]) if one["shown"] in ("parked", "ended") else ""),
         ("cost", f"{cost['usd']:.2f} USD, {cost['tokens']} tokens" if cost["tokens"] or cost["usd"] else ""),
-        ("waits for", f"{when.span(one['limits'].get('online_window_s', 0))}, then parks"),
+        ("waits for", f"{window}, then parks" if one["lifecycle"] == "active" else ""),
     ]
 
 
 def _environment(one: shapes.Environment) -> str:
-    resets = f", reset {one['reset_count']} times" if one["reset_count"] else ""
+    resets = f", reset {when.count(one['reset_count'], 'time')}" if one["reset_count"] else ""
     source = {"warm": "from the runner's own folder", "checkpoint": "from a checkpoint", "fresh": "from the repository"}
     return f"{one['state']} {source.get(one['resume_source'] or '', '')}".rstrip() + resets
 
@@ -107,8 +109,8 @@ def _input(one: shapes.Receipt) -> str:
     return f"  {when.clock(one['accepted_at'])}  {one['type'].removeprefix('user.')}, {status}  {what}".rstrip()
 
 
-def _loss(one: dict[str, Any]) -> str:
-    told = timeline.TOLD[one["type"]](one)[1]
+def _loss(one: dict[str, Any], names: timeline.Names) -> str:
+    told = names.put(timeline.TOLD[one["type"]](one)[1])
     return _indented([f"{when.clock(one['time'])}  {told}"])
 
 

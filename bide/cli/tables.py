@@ -15,7 +15,7 @@ from rich.text import Text
 from bide.cli import inert, when
 from bide.client import shapes
 
-WIDTH, PIPED_WIDTH = 80, 120
+WIDTH, PIPED_WIDTH, NARROWEST = 80, 120, 40
 SHORT_ID = 13  # as far as the time in an id goes: ids of different milliseconds differ within it
 
 
@@ -25,6 +25,18 @@ def width() -> int:
         return shutil.get_terminal_size((WIDTH, 24)).columns
     columns = os.environ.get("COLUMNS", "")
     return int(columns) if columns.isdecimal() and int(columns) >= 40 else PIPED_WIDTH
+
+
+def room() -> int:
+    """Columns that text has to fit in; 0 where stdout is no terminal, and lines may be as long as they are."""
+    return max(width(), NARROWEST) if sys.stdout.isatty() else 0
+
+
+def wrapped(line: str, columns: int) -> list[str]:
+    """A line as several, none wider than the columns, broken between words where that is possible."""
+    columns = max(columns, NARROWEST // 2)
+    console = Console(file=sys.stdout, width=columns)
+    return [part.plain.rstrip() for part in Text(line).wrap(console, columns, overflow="fold")] or [""]
 
 
 def show(headings: Sequence[str], rows: Iterable[Sequence[object]], *, wraps: str = "") -> None:
@@ -80,6 +92,26 @@ def told(session: shapes.Session, now: datetime) -> str:
 
 def receipt(found: shapes.Receipt) -> str:
     """What became of an input, as a sentence."""
-    what = found["type"].removeprefix("user.").replace("_", " ")
-    how = f", {found['how'].replace('_', ' ')}" if found["how"] else ""
-    return f"{what} {found['status']}{how} (session {short(found['session_id'])})"
+    kind, status, how = found["type"].removeprefix("user."), found["status"], found["how"] or ""
+    session = short(found["session_id"])
+    match kind, status:
+        case ("park" | "interrupt" | "resume", "consumed") if how and how != "resumed":
+            return f"{how[:1].upper()}{how[1:]}."
+        case ("park", "accepted"):
+            return "Parking; `bide ps` shows when it is done."
+        case ("cancel", "accepted"):
+            return "Cancelling; `bide ps` shows when it is done."
+        case ("cancel", "consumed"):
+            return "Cancelled."
+        case ("interrupt", "accepted"):
+            return f"Stopping the turn; `bide attach {session}` shows it."
+        case ("resume", "consumed"):
+            return "Resuming; `bide ps` shows when it is there."
+        case ("resume", "accepted"):
+            return "Still parking; then it resumes."
+        case ("extend", "consumed"):
+            return "It is kept longer."
+        case ("message" | "answer", "accepted"):
+            return f"The {kind} is accepted; session {session} gets it."
+    what = {"message": "The message", "answer": "The answer"}.get(kind, f"The order to {kind}")
+    return f"{what} is {status}" + (f": {how.replace('_', ' ')}" if how else "") + f" (session {session})."

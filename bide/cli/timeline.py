@@ -8,33 +8,71 @@ from datetime import date
 from typing import Any
 
 from bide.cli import inert, when
-from bide.cli.tables import short
+from bide.cli.tables import short, wrapped
 from bide.client.shapes import Event
+from bide.core.limits import SHOWN_INPUT_CHARS
 
 LABEL = 10
 INDENT = " " * (8 + 2 + LABEL + 2)
-OUTPUT_LINES, INPUT_CHARS = 8, 200
+OUTPUT_LINES = 8
 
 Body = Mapping[str, Any]
 
 
 class Timeline:
-    """Remembers the day, so that it is said once."""
+    """Remembers the day, so that it is said once, and what runners are called. `width` 0: lines are not wrapped.
 
-    def __init__(self) -> None:
+    Unless `receipts` are wanted, those that only say that an input arrived are left out: the turn shows it.
+    """
+
+    def __init__(self, *, width: int = 0, receipts: bool = True) -> None:
         self._day: date | None = None
+        self._names, self._width, self._receipts = Names(), width, receipts
 
     def lines(self, event: Event) -> list[str]:
-        """The event as it is printed, safe for a terminal."""
+        """The event as it is printed, safe for a terminal; nothing for what is left out."""
+        self._names.learn(event)
+        if not self._receipts and event["type"] == "user.receipt" and _arrived(event["data"]):
+            return []
         at = when.parsed(event["time"])
         assert at is not None, "every event has its time"
         here = when.local(at)
         found = [] if here.date() == self._day else [f"-- {here:%A} {here.day} {here:%B %Y} --"]
         self._day = here.date()
         label, text = told(event)
-        first, *rest = inert.text(text).rstrip("\n").split("\n")
+        shown = inert.text(self._names.put(text)).rstrip("\n").split("\n")
+        if self._width:
+            shown = [part for line in shown for part in wrapped(line, self._width - len(INDENT))]
+        first, *rest = shown
         found.append(f"{here:%H:%M:%S}  {inert.line(label)[:LABEL]:<{LABEL}}  {first}".rstrip())
         return found + [f"{INDENT}{line}".rstrip() for line in rest]
+
+
+class Names:
+    """What runners are called, learned from the events of a session."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, str] = {}
+
+    def learn(self, event: Event) -> None:
+        """Takes the name that a lease tells."""
+        body = event["data"]
+        if event["type"] == "session.leased" and body.get("runner") and body.get("runner_name"):
+            self._known[str(body["runner"])] = str(body["runner_name"])
+
+    def put(self, text: str) -> str:
+        """The text with names in place of ids."""
+        for known, name in self._known.items():
+            text = text.replace(known, name)
+        return text
+
+
+def _arrived(body: Body) -> bool:
+    """Whether a receipt says nothing that the events around it do not say."""
+    return (body.get("status"), body.get("how") or "") in (
+        ("delivered", ""), ("delivered", "next_turn"), ("delivered", "interrupt"), ("delivered", "steer"),
+        ("consumed", ""), ("consumed", "in the conversation"), ("consumed", "done"),
+    )  # fmt: skip
 
 
 def told(event: Event) -> tuple[str, str]:
@@ -87,13 +125,13 @@ def _receipt(body: Body) -> tuple[str, str]:
 
 def _call(body: Body) -> tuple[str, str]:
     given = " ".join(str(body["input"]).split())
-    return "tool", f"{body['name']} {given[:INPUT_CHARS]}{'…' if len(given) > INPUT_CHARS else ''}"
+    return "tool", f"{body['name']} {given[:SHOWN_INPUT_CHARS]}{'…' if len(given) > SHOWN_INPUT_CHARS else ''}"
 
 
 def _result(body: Body) -> tuple[str, str]:
     lines = str(body["output"]).rstrip().split("\n")
     more = len(lines) - OUTPUT_LINES
-    shown = lines[:OUTPUT_LINES] + ([f"… {more} more lines"] if more > 0 else [])
+    shown = lines[:OUTPUT_LINES] + ([f"… {when.count(more, 'more line')}"] if more > 0 else [])
     cut = [f"… cut, {when.size(body['bytes'])} in all"] if body.get("cut") and body.get("bytes") else []
     return ("result" if body["ok"] else "failed"), "\n".join([*shown, *cut])
 
@@ -109,7 +147,7 @@ def _restored(body: Body) -> tuple[str, str]:
 
 
 def _rolled_back(body: Body) -> tuple[str, str]:
-    text = f"rolled back to checkpoint {body['checkpoint']}: {body['turns']} turns, {when.span(body['seconds'])} lost"
+    text = f"rolled back to checkpoint {body['checkpoint']}: {when.count(body['turns'], 'turn')}, {when.span(body['seconds'])} lost"
     return "LOSS", "\n".join([text, *(f"- {lost(item)}" for item in body["lost"])])
 
 
@@ -172,7 +210,10 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "environment.rolled_back": _rolled_back,
     "environment.lost": _gone,
     "runtime.started": lambda b: ("runtime", f"{b['runtime']} {b['version']} started"),
-    "runtime.resumed": lambda b: ("runtime", f"conversation resumed: {b['rung']} {b['reason']}".rstrip()),
+    "runtime.resumed": lambda b: (
+        "runtime",
+        f"conversation resumed: {b['rung']}" + (f" — {b['reason']}" if b["reason"] else ""),
+    ),
     "runtime.exited": lambda b: ("runtime", f"exited: {b['reason']}"),
     "checkpoint.saved": _saved,
     "checkpoint.failed": lambda b: ("saving", f"failed: {b['reason']}"),
@@ -180,7 +221,7 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "note": lambda b: ("note", b["text"]),
     "error": _trouble,
     "gap": lambda b: ("GAP", f"events {b['from']} to {b['to']} are missing: {b['reason']}"),
-    "raw": lambda b: ("raw", b["frame"][:INPUT_CHARS]),
+    "raw": lambda b: ("raw", b["frame"][:SHOWN_INPUT_CHARS]),
 }
 
 

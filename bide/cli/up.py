@@ -5,21 +5,20 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from bide.cli import local_runner, out, tables
-from bide.cli.flags import Duration
-from bide.client import Connection, SyncClient, shapes
-from bide.core import limits
+from bide.cli.flags import Count, Duration
+from bide.cli.tending import Tending
+from bide.client import shapes
 from bide.core.limits import SLOTS_DEFAULT
 from bide.core.refusals import Refused
 from bide.server import serve
 from bide.server.config import load
-
-LOOK_S = 0.1
 
 
 def up(
@@ -33,13 +32,16 @@ def up(
     database: Annotated[str | None, Parameter(help="sqlite:PATH. Else bide.sqlite in the folder.")] = None,
     blobs: Annotated[str | None, Parameter(help="file:FOLDER. Else blobs in the folder.")] = None,
     no_runner: Annotated[bool, Parameter(help="Only the server.")] = False,
-    slots: Annotated[int, Parameter(help="How many sessions the runner works on at once (4).")] = SLOTS_DEFAULT,
+    slots: Annotated[Count, Parameter(help="How many sessions the runner works on at once (4).")] = SLOTS_DEFAULT,
     lease: Annotated[
         Duration | None, Parameter(help="How long a runner may be silent before another takes over (2m).")
     ] = None,
     json: Annotated[bool, Parameter(help="Only JSON on stdout: one line once both are ready.")] = False,
 ) -> int:
-    """Start the server, and one runner that outlives it. Ctrl-C ends the server; sessions go on with the runner."""
+    """Start the server, and one runner that outlives it and is started anew if it ends.
+
+    Ctrl-C ends the server; sessions go on with the runner.
+    """
     flags = {"data": str(data) if data else None, "listen": listen, "database": database, "blobs": blobs}
     environ = {name: value for name, value in os.environ.items() if name not in local_runner.VARIABLES}
     config = load(flags | {"lease_s": lease}, environ)
@@ -54,36 +56,35 @@ class _Opening:
 
     def __init__(self, slots: int | None, *, json: bool) -> None:
         self._slots, self._json = slots, json
-        self._local: local_runner.Local | None = None
+        self._began = time.time()
+        self._tending: Tending | None = None
         self._over = threading.Event()
 
     def ready(self, serving: serve.Serving) -> None:
         """Called by the server's own loop, which must not wait for a runner that waits for the server."""
+        if self._slots is not None:
+            self._tending = Tending(serving, self._slots, self._began)
         threading.Thread(target=self._open, args=(serving,), daemon=True).start()
 
     def _open(self, serving: serve.Serving) -> None:
         runner: shapes.Runner | None = None
-        if self._slots is not None:
+        hopeless = self._tending is None
+        if self._tending is not None:
             try:
-                self._local = local_runner.started(serving.data, serving.url, self._slots)
-                runner = self._registered(serving, self._local)
+                runner = self._tending.begin()
             except Refused as refused:
                 out.tell(f"The server runs without a runner. {refused.sentence} {refused.hint}")
+                hopeless = refused.code != "timed_out"
         if not self._over.is_set():
             self._say(serving, runner)
-
-    def _registered(self, serving: serve.Serving, local: local_runner.Local) -> shapes.Runner:
-        """The runner, once the server has seen this process of it."""
-        end = time.monotonic() + limits.RUNNER_READY_S
-        with SyncClient(connection=Connection(url=serving.url, token=serving.token)) as client:
-            while time.monotonic() < end and not self._over.is_set():
-                there = next((one for one in client.runners() if one["name"] == local.recorded.name), None)
-                if there is not None and there["state"] in ("online", "draining"):
-                    return there
-                if not local.alive:
-                    raise Refused("failed", f"The runner has ended: {local.last_words()}", f"Its log: {local.log}.")
-                self._over.wait(LOOK_S)
-        raise Refused("timed_out", "The runner has not registered so far.", f"Its log: {local.log}.")
+            if (
+                runner is not None
+                and self._tending is not None
+                and (lacking := _model(self._tending.local, os.environ))
+            ):
+                out.tell(lacking)
+        if self._tending is not None and not hopeless:
+            self._tending.tend()
 
     def _say(self, serving: serve.Serving, runner: shapes.Runner | None) -> None:
         if self._json:
@@ -91,21 +92,40 @@ class _Opening:
             out.emit(found | {"data": str(serving.data), "runner": runner})
             return
         rows = [("address", serving.url), ("token", serving.token), ("data", str(serving.data))]
-        if runner is not None and self._local is not None:
+        if runner is not None and self._tending is not None:
+            local = self._tending.local
             isolation = "not isolated" if runner["isolation"] == "none" else f"isolated by {runner['isolation']}"
-            was = ", was running" if self._local.adopted else ""
-            what = f"{runner['name']}, {runner['slots']} slots, {isolation}, process {self._local.recorded.pid}{was}"
-            rows += [("runner", what), ("its log", str(self._local.log))]
+            was = ", was running" if local.adopted else ""
+            what = f"{runner['name']}, {runner['slots']} slots, {isolation}, process {local.recorded.pid}{was}"
+            rows += [("runner", what), ("runtimes", _runtimes(runner)), ("its log", str(local.log))]
         out.say(f"bide is up.\n{tables.fields(rows)}")
-        out.say("Hand over a task with `bide run REPO TASK`. Ctrl-C ends the server.")
+        out.say("Hand over a task with `bide run REPO TASK`. Ctrl-C ends the server; the runner goes on.")
 
     def left(self) -> int:
         """Says what goes on when the server has ended."""
         self._over.set()
-        if self._local is not None and self._local.alive:
-            pid = self._local.recorded.pid
+        local = self._tending.leave() if self._tending is not None else None
+        if local is not None:
+            pid = local.recorded.pid
             out.tell(
                 f"The server has ended. The runner (process {pid}) goes on, and its sessions with it;"
                 f" `bide up` finds it again, `kill {pid}` stops it."
             )
         return 0
+
+
+def _runtimes(runner: shapes.Runner) -> str:
+    """What it can run on one line, then what it cannot, each with what helps."""
+    usable = ", ".join(f"{one['name']} {one['version']}" for one in runner["runtimes"] if not one["problem"])
+    broken = [f"{one['name']}: {one['problem']} {one['hint']}".rstrip() for one in runner["runtimes"] if one["problem"]]
+    return "\n".join(filter(None, (usable, *broken)))
+
+
+def _model(local: local_runner.Local, ours: Collection[str]) -> str:
+    """What to say when the runner has no model; a process keeps the environment that it was started with."""
+    theirs, pid, key = local.variables, local.recorded.pid, local_runner.MODEL_KEY
+    if theirs is None or local_runner.has_model(theirs):
+        return ""
+    if local_runner.has_model(ours):
+        return f"The runner was started without {key}, so Claude Code has no model. `kill {pid}`: a new one starts with it."
+    return f"No {key}: Claude Code has no model. Ctrl-C, export it, `bide up` again, then `kill {pid}`: a new runner has it."

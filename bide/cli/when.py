@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, time, timedelta, tzinfo
 
-from bide.core.limits import DAY, HOUR, MINUTE
+from bide.core.limits import DAY, DURATION_S_MAX, HOUR, MINUTE
 
 _UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_LONGEST_S = 10 * 365 * DAY
 
 
 def duration(text: str) -> float:
@@ -19,11 +18,13 @@ def duration(text: str) -> float:
     given = text.strip().lower().replace(" ", "")
     if given == "0":
         return 0.0
+    if given.isascii() and given.isdecimal():
+        raise ValueError(f"{text!r} has no unit. Write {given}s or {given}m.")
     parts = _PART.findall(given)
     if not parts or "".join(number + unit for number, unit in parts) != given:
         raise ValueError(f"{text!r} is not a duration. Write 90s, 15m, 2h30m or 3d.")
     seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
-    if seconds > _LONGEST_S:
+    if seconds > DURATION_S_MAX:
         raise ValueError(f"{text!r} is longer than ten years.")
     return seconds
 
@@ -39,8 +40,15 @@ def moment(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
     if found is None:
         raise ValueError(f"{text!r} is not a moment. Write +3d, monday 09:00, tomorrow, or 2031-05-04T09:00.")
     if found <= now:
-        raise ValueError(f"{text!r} is {local(found, zone):%Y-%m-%d %H:%M}, which is over.")
+        at = f"{local(found, zone):%Y-%m-%d %H:%M}"
+        raise ValueError(
+            f"{text.strip()} is over." if _names_its_day(text) else f"{text.strip()} is {at}, which is over."
+        )
     return found.astimezone(UTC)
+
+
+def _names_its_day(text: str) -> bool:
+    return re.match(r"\d{4}-\d\d-\d\d", text.strip()) is not None
 
 
 def _after(given: str, now: datetime) -> datetime | None:
@@ -143,3 +151,8 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
     raise AssertionError("the last unit takes all")
+
+
+def count(number: int, noun: str) -> str:
+    """`1 turn`, `2 turns`."""
+    return f"{number} {noun}" + "s" * (number != 1)

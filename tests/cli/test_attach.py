@@ -96,7 +96,7 @@ def test_what_is_typed_is_said_to_the_session_and_what_happens_is_shown(
         assert "Traceback" not in there.shown
 
 
-def test_ctrl_c_leaves_without_a_word_and_the_session_goes_on(server: LiveServer, repo: Path) -> None:
+def test_ctrl_c_leaves_and_the_session_goes_on(server: LiveServer, repo: Path) -> None:
     session = server.session(repo, pool="empty")["id"]
     for words in (("attach", session), ("logs", session, "--follow"), ("run", str(repo), "x", "--pool", "empty",
                   "--runtime", "scripted", "--wait", "ended")):  # fmt: skip
@@ -104,7 +104,7 @@ def test_ctrl_c_leaves_without_a_word_and_the_session_goes_on(server: LiveServer
             until(lambda there=there: there.shows("queued"))
             there.process.send_signal(signal.SIGINT)
             assert there.process.wait(10) == 130
-            there.shows("")
+            assert there.shows("Left. The session goes on.") == (words[0] != "logs")
             assert "Traceback" not in there.shown
     assert server.ok("GET", f"/v1/sessions/{session}")["lifecycle"] == "queued"
 
@@ -128,8 +128,23 @@ def test_the_inbox_asks_a_person_and_takes_an_option_by_its_number(
         there.types(str(listed.index(question) + 1))
         until(lambda: there.shows("The answer"))
         there.types("1")
-        until(lambda: there.shows("answer accepted"))
+        until(lambda: there.shows("The answer is accepted"))
         there.types("")
         assert there.process.wait(10) == 0
     found = server.ok("GET", f"/v1/sessions/{session}/questions")["items"][0]
     assert found["answer"]["choices"] == ["quote"]
+
+
+def test_attach_leaves_receipts_out_unless_they_are_asked_for_and_fits_the_terminal(
+    server: LiveServer, asked: tuple[str, Voice, str]
+) -> None:
+    session, _, _ = asked
+    server.post(session, {"type": "user.message", "text": "word " * 60})
+    for more in ((), ("--verbose",)):
+        with terminal(server, "attach", session, *more) as there:
+            until(lambda there=there: there.shows("ASKS") and there.shown.count("word") == 60)
+            assert (" delivered" in there.shown) == bool(more)
+            assert max(map(len, there.shown.splitlines())) <= 80
+    with terminal(server, "logs", session) as there:
+        assert there.process.wait(20) == 0
+        assert there.shows(" delivered")

@@ -86,7 +86,9 @@ def test_what_people_say_gives_receipts(bide: Bide, repo: Path) -> None:
     assert bide("interrupt", session, "--drop-queued", "--json").json["type"] == "user.interrupt"
     assert bide("interrupt", session, "do that", "--json").json["text"] == "do that"
     assert bide("interrupt", session, "or that", "--drop-queued", "--json").json["text"] == "or that"
-    assert bide("send", session, "plain").out.startswith("message accepted")
+    assert bide("send", session, "plain").out == f"The message is accepted; session {session[:13]} gets it.\n"
+    assert bide("interrupt", session).out == "Nothing was running.\n"
+    assert bide("resume", session).out == "It was running already.\n"
     over = bide("send", session, "x" * 300_000, "--json")
     assert (over.code, over.problem["code"]) == (6, "too_large")
 
@@ -95,13 +97,15 @@ def test_a_session_is_ended_kept_and_extended(bide: Bide, repo: Path) -> None:
     session = start(bide, repo)["id"]
     assert bide("park", session, "--json").problem["code"] == "not_waiting"
     assert bide("resume", session, "--json").json["type"] == "user.resume"
-    assert bide("cancel", session, "--json").json["type"] == "user.cancel"
-    assert bide("ps", "--shown", "ended", "--json").json["items"][0]["outcome"] == "cancelled"
     ran = bide("extend", session, "--until", "+40d", "--json")
     assert ran.json["type"] == "user.extend"
     kept = datetime.fromisoformat(bide("show", session, "--json").json["expires_at"])
     assert 39.9 < (kept - datetime.now(UTC)).total_seconds() / 86400 < 40.1
     assert "Until " in bide("extend", session, "--until", "+41d").err
+    assert bide("cancel", session, "--json").json["type"] == "user.cancel"
+    assert bide("ps", "--shown", "ended", "--json").json["items"][0]["outcome"] == "cancelled"
+    assert bide("extend", session, "--until", "+42d", "--json").problem["code"] == "ended", "nothing of it was saved"
+    assert "kept until" in bide("show", session).out
 
 
 def test_a_question_is_found_shown_and_answered(server: LiveServer, bide: Bide, repo: Path) -> None:
@@ -138,6 +142,39 @@ def test_what_was_lost_stands_in_show(server: LiveServer, bide: Bide, repo: Path
     assert (loss["type"], loss["reason"], loss["lost"][0]) == ("environment.lost", "blobs deleted", item)
     plain = bide("show", session).out
     assert "src/export.py (2.0 KiB): its chunk is gone. Way back: salvage in /x" in plain
+
+
+def test_a_failed_turn_and_what_holds_now_stand_in_ps_and_show(server: LiveServer, bide: Bide, repo: Path) -> None:
+    voice = Voice(server, "failing", pool="failing")
+    session = start(bide, repo, pool="failing")["id"]
+    grant = voice.claim()
+    take(voice, grant)
+    said = voice.say(
+        grant,
+        {"type": "environment.restored", "source": "fresh", "workspace": {"cwd": "/workspace", "head": "abc"}},
+        {"type": "runtime.resumed", "rung": "fresh", "reason": "there was no conversation to restore"},
+        {"type": "turn.started", "input_ids": []},
+        {"type": "turn.ended", "result": "failed", "detail": "Invalid API key"},
+    )
+    assert said.status_code == 200, said.text
+    for words in (("ps",), ("show", session)):
+        assert "The last turn failed: Invalid API key" in " ".join(bide(*words).out.split())
+    shown = bide("show", session).out
+    assert "then parks" in shown
+    assert "kept until" not in shown, "its time has not begun"
+    assert "conversation resumed: fresh — there was no conversation to restore" in bide("logs", session).out
+    bide("cancel", session)
+    voice.say(grant, {"type": "session.ended", "outcome": "cancelled"})
+
+
+def test_a_runner_is_called_by_its_name_where_work_was_lost(server: LiveServer, bide: Bide, repo: Path) -> None:
+    voice = Voice(server, "named", pool="named")
+    session = start(bide, repo, pool="named")["id"]
+    grant = voice.claim()
+    lost = [{"what": "x", "recovery": f"the folder on runner {voice.id}"}]
+    assert voice.say(grant, {"type": "environment.lost", "reason": "gone", "lost": lost}).status_code == 200
+    for words in (("show", session), ("logs", session)):
+        assert "the folder on runner named" in bide(*words).out
 
 
 def test_nothing_a_stranger_wrote_reaches_the_terminal_raw(server: LiveServer, bide: Bide, repo: Path) -> None:

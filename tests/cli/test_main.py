@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -10,10 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bide.cli import app
+from bide.cli import app, local_runner
 from bide.cli.commands import COMMANDS
 from bide.core.refusals import CODES, EXIT_CODE, Kind, Refused
 from tests.cli.conftest import Bide
+from tests.server.harness import until
 
 PAGE = Path(__file__).with_name("help.txt")
 NAMES = [command.name for commands in COMMANDS.values() for command in commands]
@@ -138,3 +141,72 @@ def test_a_refusal_with_a_structure_inside_is_still_json(lone: Bide, monkeypatch
 
     monkeypatch.setattr(app, "call", refuse)
     assert json.loads(lone("ps", "--json").err)["path"] == "/x"
+
+
+@pytest.mark.parametrize("words", [("--help",), ("doctor", "--help"), ("doctor", "--json")])
+def test_a_full_disk_is_one_line_and_exit_code_1(tmp_path: Path, words: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        ran = subprocess.run(
+            [sys.executable, "-m", "bide.cli.main", *words], stdout=full, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"BIDE_HOME": str(tmp_path)}, check=False,
+        )  # fmt: skip
+    assert (ran.returncode, len(ran.stderr.splitlines())) == (1, 1), ran.stderr
+    assert "No space left" in ran.stderr
+
+
+def test_json_may_come_before_the_verb(lone: Bide) -> None:
+    assert lone("--json", "ps").problem["code"] == "unreachable"
+    assert lone("--json", "run", ".", "--", "--title").problem["code"] == "unreachable"
+    assert "Usage: bide project ls" in lone("--json", "project", "ls", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("ps", "--limit", "0"), "--limit must be at least 1."),
+        (("up", "--slots", "-1"), "--slots must be at least 1."),
+        (("ps", "--limit", "many"), "--limit must be a whole number, not 'many'."),
+        (("extend", "x", "--until", "2020-01-01"), "2020-01-01 is over."),
+        (("run", ".", "x", "--timeout", "3"), "'3' has no unit. Write 3s or 3m."),
+        (("run", ".", "x", "--timeout", "[/x]"), "'[/x]' is not a duration. Write 90s, 15m, 2h30m or 3d."),
+    ],
+)
+def test_a_value_that_cannot_be_is_refused_in_plain_words(lone: Bide, words: tuple[str, ...], sentence: str) -> None:
+    assert lone(*words).err.splitlines()[0] == f"bide: {sentence}"
+
+
+def test_help_names_what_a_value_is(lone: Bide) -> None:
+    run = lone("run", "--help").out
+    assert "--online-window DURATION" in run
+    assert "FLOAT" not in run + lone("up", "--help").out
+    assert "SESSION [TEXT]" in lone("interrupt", "--help").out
+    assert "QUESTION [TEXT]" in lone("answer", "--help").out
+
+
+def test_the_doctor_says_whether_claude_code_gets_a_model(lone: Bide, monkeypatch: pytest.MonkeyPatch) -> None:
+    def check() -> dict[str, object]:
+        return {one["name"]: one for one in lone("doctor", "--json").json["checks"]}["model key"]
+
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("BIDE_MODEL_URL", raising=False)
+    assert check()["ok"] is False
+    assert "ANTHROPIC_API_KEY" in str(check()["hint"])
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-nobody-reads-this")
+    assert check()["ok"] is True
+    assert "sk-nobody" not in lone("doctor", "--json").out
+
+
+def test_the_doctor_asks_the_runner_here_and_not_this_shell(
+    lone: Bide, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("BIDE_MODEL_URL", raising=False)
+    sleeper = (sys.executable, "-c", "import signal; signal.pause()")
+    found = local_runner.started(tmp_path, "http://127.0.0.1:9", 4, sleeper)
+    try:
+        until(lambda: "BIDE_HOME" in (found.variables or ()))
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "sk-nobody-reads-this")
+        check = {one["name"]: one for one in lone("doctor", "--json").json["checks"]}["model key"]
+        assert (check["ok"], f"kill {found.recorded.pid}" in check["hint"]) == (False, True)
+    finally:
+        os.kill(found.recorded.pid, signal.SIGKILL)

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bide.cli import local_runner
+from bide.client import SyncClient
 from bide.core import limits
 from bide.core.refusals import Refused
 from bide.runner import procfs
@@ -24,8 +25,10 @@ SLEEPER = (sys.executable, "-c", "import signal; signal.pause()")
 
 
 @contextmanager
-def up(folder: Path, *words: str, runner: bool = False) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
-    env = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
+def up(
+    folder: Path, *words: str, runner: bool = False, env: Mapping[str, str] = os.environ
+) -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
+    env = {name: value for name, value in env.items() if not name.startswith("BIDE_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "bide.cli.main", "up", "--json", *words, *([] if runner else ["--no-runner"])],
         env=env | {"BIDE_HOME": str(folder)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
@@ -183,8 +186,105 @@ def test_the_runner_outlives_the_server_and_goes_on_with_its_session(tmp_path: P
             procfs.send(runner, signal.SIGTERM)  # while the server is there: it parks what it has
             until(lambda: not procfs.alive(runner))
     finally:
-        for pid in pids:
+        left = local_runner.living(folder)  # the one that `bide up` started after it
+        for pid in (*pids, *([left.pid] if left is not None else [])):
             procfs.send(procfs.ident(pid), signal.SIGKILL)
+
+
+def recorded(folder: Path) -> int:
+    """The process of the runner that was started last; 0 before the first."""
+    try:
+        return int(json.loads((folder / "runner.json").read_text())["pid"])
+    except FileNotFoundError:
+        return 0
+
+
+def other(folder: Path, than: int) -> int:
+    """Another runner than that one, once its process runs."""
+    return int(until(lambda: (pid := recorded(folder)) != than and procfs.alive(procfs.ident(pid)) and pid, 30))
+
+
+@contextmanager
+def no_runner_left(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        found = local_runner.living(folder)
+        if found is not None:
+            procfs.send(found.process, signal.SIGKILL)
+
+
+def line_of(process: subprocess.Popen[str], *parts: str) -> str:
+    """The first line on stderr with all parts in it."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        if all(part in line for part in parts):
+            return line.strip()
+    raise AssertionError(f"it ended without saying {parts}")
+
+
+def online(url: str, token: str) -> list[str]:
+    with SyncClient(url, token) as client:
+        return [one["name"] for one in client.runners() if one["state"] == "online"]
+
+
+def test_a_runner_that_dies_is_said_and_started_anew_but_not_for_ever(tmp_path: Path) -> None:
+    with no_runner_left(tmp_path), up(tmp_path, "--listen", "127.0.0.1:0", runner=True) as (process, there):
+        assert {one["name"] for one in there["runner"]["runtimes"]} >= {"scripted"}
+        pid = recorded(tmp_path)
+        procfs.send(procfs.ident(pid), signal.SIGKILL)
+        said = line_of(process, f"The runner (process {pid}) has ended")
+        pid = other(tmp_path, pid)
+        assert f"process {pid}" in said, "who reads it knows the new one"
+        until(lambda: online(there["url"], there["token"]) == ["local"])
+        procfs.send(procfs.ident(pid), signal.SIGTERM)  # by hand, in order
+        assert f"process {other(tmp_path, pid)}" in line_of(process, f"The runner (process {pid}) has ended")
+        pid = recorded(tmp_path)
+        procfs.send(procfs.ident(pid), signal.SIGKILL)
+        assert "is not started again" in line_of(process, f"The runner (process {pid}) has ended", "3 times")
+        assert recorded(tmp_path) == pid
+        words = [sys.executable, "-m", "bide.cli.main", "doctor", "--json"]
+        ran = subprocess.run(words, env=os.environ | {"BIDE_HOME": str(tmp_path)}, capture_output=True, check=False)
+        check = {one["name"]: one for one in json.loads(ran.stdout)["checks"]}["runners"]
+        assert (check["ok"], f"process {pid}" in check["detail"]) == (False, True), "though the server still counts it"
+
+
+def test_a_runner_that_drains_is_not_taken_over(tmp_path: Path) -> None:
+    with no_runner_left(tmp_path):
+        with up(tmp_path, "--listen", "127.0.0.1:0", runner=True) as (process, first):
+            env = os.environ | {"BIDE_HOME": str(tmp_path)}
+            task = '@@[{"say":"x"},{"run":"sleep 4"}]'
+            place = repository(tmp_path / "repo")
+            words = ("run", str(place), task, "--runtime", "scripted", "--wait", "working", "--timeout", "60s")
+            subprocess.run([sys.executable, "-m", "bide.cli.main", *words], env=env, check=True, capture_output=True)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+        old = recorded(tmp_path)
+        procfs.send(procfs.ident(old), signal.SIGTERM)  # it has a turn to end first
+        with up(tmp_path, runner=True) as (process, again):
+            assert not procfs.alive(procfs.ident(old))
+            assert (again["runner"]["id"], again["runner"]["state"]) == (first["runner"]["id"], "online")
+            assert recorded(tmp_path) != old
+
+
+@pytest.mark.parametrize("key", ["", "ours", "theirs"])
+def test_a_runner_without_a_model_is_said_at_the_start(tmp_path: Path, key: str) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "ANTHROPIC_API_KEY"}
+    with_key = env | {"ANTHROPIC_API_KEY": "sk-nobody-reads-this"}
+    with no_runner_left(tmp_path):
+        if key == "ours":
+            with up(tmp_path, "--listen", "127.0.0.1:0", runner=True, env=env):
+                pass
+        with up(tmp_path, runner=True, env=with_key if key else env) as (process, _):
+            pid = recorded(tmp_path)
+            if key != "theirs":
+                said = line_of(process, "ANTHROPIC_API_KEY")
+                assert f"kill {pid}" in said
+                assert ("a new one starts with it" in said) == (key == "ours")
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=30)
+            assert "Claude Code has no model" not in err
+            assert "sk-nobody" not in err
 
 
 def test_a_runner_says_what_it_is_once_it_is_online(server: LiveServer, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 from bide.cli import inert
 from bide.cli.timeline import told
 from bide.client.shapes import Event
+from bide.core.limits import DEMO_LINE_CHARS
 
 WHO = 12
 OURS = "mcp__bide__"
-TEXT_LINES, LINE_CHARS = 12, 160
+TEXT_LINES = 12
 # Of the session's log: what a spectator wants to see. The rest is bookkeeping.
 WORTH = {
     "session.leased", "session.parking", "session.parked", "session.ended", "assistant.message", "tool.call",
@@ -82,4 +83,4 @@ def _called(body: Mapping[str, Any]) -> tuple[str, bool]:
 
 
 def _cut(line: str) -> str:
-    return line if len(line) <= LINE_CHARS else f"{line[:LINE_CHARS]}…"
+    return line if len(line) <= DEMO_LINE_CHARS else f"{line[:DEMO_LINE_CHARS]}…"

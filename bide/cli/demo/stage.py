@@ -19,7 +19,6 @@ from typing import Self
 from bide.core import limits
 from bide.core.refusals import Refused
 
-TAIL_LINES = 5
 _OURS = ("BIDE_", "ANTHROPIC_", "CLAUDE")  # of the shell that starts the demo: none of it is meant for the stage
 
 
@@ -38,7 +37,7 @@ class Part:
         """The end of what it said on stderr."""
         with contextlib.suppress(OSError):
             lines = (self._folder / f"{self.name}.log").read_text("utf-8", "replace").strip().splitlines()
-            return "\n".join(lines[-TAIL_LINES:])
+            return "\n".join(lines[-limits.LOG_TAIL_LINES :])
         return ""
 
     async def end(self, *, at_once: bool = False) -> bool:
