@@ -55,6 +55,7 @@ CHECKPOINT_INTERVAL_S = 10 * MINUTE  # within a long turn
 RESEND_S = 5.0  # facts not acknowledged by then are sent again
 HTTP_S = 30.0  # one request that is not a long poll
 DRAIN_POLL_S = 0.5  # a draining runner asks often: its leases must live until its sessions are parked
+DRAIN_ALONE_S = 10.0  # with the server away nothing can be parked: it is waited for so long
 DRAIN_S = 60.0  # SIGTERM of a runner: working sessions get this long to end their turn
 
 # -- the server's own waits -------------------------------------------------------------------------------------------

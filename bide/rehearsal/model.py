@@ -35,8 +35,6 @@ from bide.core import limits
 from bide.rehearsal.strict import complaint
 from bide.rehearsal.turns import ERROR_TYPES, Story, Turn, error, pieces, results, script, texts, whole
 
-TEXT_CHARS = 200  # of each text in the log: enough to know it by, the whole stands in `bodies`
-
 
 class Failure(msgspec.Struct, kw_only=True):
     """What goes wrong with the next requests: an HTTP status, or a cut or a delay of the answer."""
@@ -67,6 +65,7 @@ class Loopback:
     def start(self, port: int = 0) -> str:
         """Listens at once; gives the base URL."""
         listener = socket.create_server(("127.0.0.1", port))
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._task = asyncio.create_task(self._server.serve(sockets=[listener]))
         return f"http://127.0.0.1:{listener.getsockname()[1]}"
 
@@ -229,13 +228,15 @@ class RehearsalModel:
             return
         messages = asked.get("messages", []) if isinstance(asked, dict) else []
         spoken = [
-            {"at": place, "sha256": _sha(text.strip()), "text": text.strip()[:TEXT_CHARS]}
+            {"at": place, "sha256": _sha(text.strip()), "text": text.strip()[: limits.REHEARSAL_TEXT_CHARS]}
             for place, message in enumerate(messages)
             if message.get("role") == "user"
             for text in texts(message)
         ]
         returned = [
-            {**result, "text": result["text"][:TEXT_CHARS]} for message in messages for result in results(message)
+            {**result, "text": result["text"][: limits.REHEARSAL_TEXT_CHARS]}
+            for message in messages
+            for result in results(message)
         ]
         line = {
             "n": n,

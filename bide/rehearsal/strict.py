@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
-CACHE_MARKS_MAX = 4
+from bide.core.limits import CACHE_MARKS_MAX
+
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 

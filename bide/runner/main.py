@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import signal
 import socket
@@ -17,7 +18,7 @@ import msgspec
 import structlog
 
 from bide.core import ids
-from bide.core.limits import DRAIN_POLL_S, DRAIN_S, POLL_S, RESEND_S, UPLOAD_TRIES_S
+from bide.core.limits import DRAIN_ALONE_S, DRAIN_POLL_S, DRAIN_S, POLL_S, RESEND_S, UPLOAD_TRIES_S
 from bide.core.refusals import Refused, Unavailable
 from bide.core.wire import Register, Registered, Sync, SyncReply
 from bide.runner import inventory
@@ -96,6 +97,7 @@ class _Daemon:
         )  # fmt: skip
         self._choice = choice
         self._stop = asyncio.Event()
+        self._alone_until = math.inf  # while it drains and the server is away: when to go without its word
 
     async def run(self) -> int:
         registered = await self._register()
@@ -172,8 +174,8 @@ class _Daemon:
             if self._stop.is_set() and not interrupted and self._loop.clock() >= self._drain_until:
                 interrupted = True
                 self._loop.perform(machine.interrupt_all(self._loop.clock()))
-            if self._stop.is_set() and self._loop.clock() >= self._drain_until + DRAIN_S:
-                break
+            if self._stop.is_set() and self._loop.clock() >= min(self._drain_until + DRAIN_S, self._alone_until):
+                break  # what is left goes on from its last save; its folder stays
             # The last word overtakes a question that still waits: what that one was given comes back with this one.
             said_goodbye = await self._sync_once() and self._stop.is_set()
         with contextlib.suppress(TimeoutError):
@@ -196,12 +198,15 @@ class _Daemon:
             await self._until_done_or_stopped(syncing)
             if syncing.done():
                 self._loop.synced(syncing.result(), asked_at)
+                self._alone_until = math.inf
                 return ask.leaving
             syncing.cancel()
         except Unavailable as away:
             LOG.warning("server_away", why=away.why)
             if ask.leaving:
                 return True  # nobody is there to hear it
+            if self._stop.is_set():
+                self._alone_until = min(self._alone_until, self._loop.clock() + DRAIN_ALONE_S)
             await self._pause()
         except Refused as refused:
             LOG.error("sync_refused", code=refused.code, sentence=refused.sentence)
@@ -229,10 +234,7 @@ def _boot(root: Path) -> str:
     """Names this process; greater than the names of earlier ones on this root, even when the clock went back."""
     path = root / ".boot"
     before = path.read_text().strip() if path.exists() else ""
-    now = time.time()
+    now = max(time.time(), ids.moment(before) + 1 if ids.is_id(before) else 0.0)
     boot = ids.mint(now, os.getpid(), os.urandom(8).hex())
-    while boot <= before:
-        now += 3600.0
-        boot = ids.mint(now, os.getpid(), os.urandom(8).hex())
     path.write_text(boot)
     return boot

@@ -179,7 +179,10 @@ def _listen(config: Config) -> socket.socket:
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     for place, port in enumerate(wanted, 1):
         try:
-            return socket.create_server((config.host, port), family=family)
+            listener = socket.create_server((config.host, port), family=family)
+            # asyncio does this only for sockets that it opened itself; without it an answer may wait 40 ms for an ACK.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return listener
         except OSError as error:
             if place < len(wanted):
                 continue

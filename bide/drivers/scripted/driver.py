@@ -77,7 +77,9 @@ class Scripted:
         if not path.is_file() or path.is_symlink():
             return Memory(found=False)
         if path.stat().st_size > limits.TRANSCRIPT_BYTES:
-            return Memory(found=False, problem=f"The saved conversation is larger than {limits.TRANSCRIPT_BYTES} bytes.")
+            return Memory(
+                found=False, problem=f"The saved conversation is larger than {limits.TRANSCRIPT_BYTES} bytes."
+            )
         lines = Lines()
         rows = lines.feed(path.read_bytes()) + lines.rest()
         read = [row.value for row in rows if isinstance(row, Frame)]
