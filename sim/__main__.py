@@ -12,6 +12,8 @@ import time
 import traceback
 from pathlib import Path
 
+from bide.core import codec
+from bide.core import facts as f
 from bide.store.base import Clock, Engine
 from bide.store.memory import MemoryStore
 from bide.store.sqlite import SqliteStore
@@ -35,6 +37,13 @@ def _sqlite(clock: Clock) -> Engine:
     return SqliteStore(":memory:", clock)
 
 
+def told(envelope: f.Envelope, now: float) -> None:
+    """One fact as a line: virtual second, session, seq, epoch, type, data."""
+    body = " ".join(f"{key}={value!r}" for key, value in codec.body_of(envelope.fact).items() if value)
+    place = f"{now:8.2f} {envelope.session_id[14:23]} {envelope.seq:4} e{envelope.epoch}"
+    print(f"{place} {envelope.type:24} {body[:160]}")
+
+
 def attempt(store: str, seed: int) -> tuple[int, str, str, int, float, int]:
     """Plays one seed: `(seed, digest, problem, steps, virtual seconds, inputs)`."""
     try:
@@ -54,7 +63,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.seed is not None:
-        digest, sums = play(options.seed, opener(options.store))
+        digest, sums = play(options.seed, opener(options.store), told)
         print(options.seed, digest, sums)
         return 0
     seeds = [*kept_seeds(), *range(options.first, options.first + options.seeds)]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bide.core import codec
+from bide.core import facts as f
 from bide.core.handle import Done
 from bide.store.base import Clock as StoreClock
 from bide.store.base import Engine
@@ -20,13 +21,19 @@ from sim.runners import Blobs, Host
 from sim.servers import Servers
 
 OpenStore = Callable[[StoreClock], Engine]
+Tell = Callable[[f.Envelope, float], None]  # hears each fact, with the virtual second
 EPOCH = 1_000_000.0  # the store's clock at virtual second 0
+
+
+def silent(envelope: f.Envelope, now: float) -> None:
+    """Tells nothing."""
 
 
 class World:
     """Everything of one seed."""
 
-    def __init__(self, seed: int, open_store: OpenStore = MemoryStore) -> None:
+    def __init__(self, seed: int, open_store: OpenStore = MemoryStore, tell: Tell = silent) -> None:
+        self.tell = tell
         rng = random.Random(seed)
         self.clock = Clock(rng, draw(rng))
         self.jumped = 0.0
@@ -54,6 +61,7 @@ class World:
         for envelope in done.envelopes:
             self.trace.update(f"{envelope.session_id} {envelope.seq} {envelope.time:.6f} {envelope.n} ".encode())
             self.trace.update(codec.encode_fact(envelope.fact))
+            self.tell(envelope, self.clock.now)
 
     def _begins_to_act(self, session: str) -> None:
         checks.one_live_runtime(session, self.hosts)
@@ -73,9 +81,9 @@ class World:
             del self.blobs.roots[rng.choice(sorted(self.blobs.roots))]
 
 
-def play(seed: int, open_store: OpenStore = MemoryStore) -> tuple[str, dict[str, Any]]:
+def play(seed: int, open_store: OpenStore = MemoryStore, tell: Tell = silent) -> tuple[str, dict[str, Any]]:
     """Plays one seed; its digest and what it amounted to."""
-    world = World(seed, open_store)
+    world = World(seed, open_store, tell)
     digest = world.run()
     world.store.close()
     return digest, {"steps": world.clock.steps, "seconds": world.clock.now, "inputs": world.people.sent}
