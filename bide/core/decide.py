@@ -107,6 +107,8 @@ def _phase_over(d: Draft) -> None:
     elif s.parking:
         reason = "Saving took too long; the session stays with its runner and is parked later."
         d.add(f.CheckpointFailed(code="parking_stalled", reason=reason, retry_at=d.now + RETRY_PARK_S))
+        for pending in [p for p in s.inputs if p.type == "user.resume"]:
+            d.add(f.Receipt(input_id=pending.id, status="consumed", how="it goes on"))
     else:
         reason = "the start took too long"
         d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))

@@ -12,6 +12,7 @@ from bide.core.limits import (
     CLOSED_MAX,
     FILES_NOTED_MAX,
     PARKING_S,
+    REPORT_LINES_MAX,
     REPORT_LOST_MAX,
     STARTING_S,
     TASK_CHARS,
@@ -175,7 +176,7 @@ def _worked(s: Session, e: f.Envelope) -> Session:
             return retimed(replace(s, turn=Turn(n=n, open=True, waiting_for=""), since=e.time, reason=""), e.time)
         case f.TurnEnded():
             s = replace(s, turn=replace(s.turn, open=False, waiting_for="message"), since=e.time)
-            if fact.result != "lost":
+            if fact.result == "completed":
                 s = replace(s, report=())
             if fact.result == "failed":
                 s = replace(s, reason=f"The last turn failed: {fact.detail or 'the runtime did not say why'}")
@@ -290,7 +291,7 @@ def _environment(s: Session, e: f.Envelope) -> Session:
             environment = replace(s.environment, state="suspended")
             return replace(
                 s,
-                report=words if fact.lost else (),
+                report=(*_untold(s), *words) if fact.lost else (),
                 unsaved=Unsaved(),
                 checkpoint=target,
                 environment=environment,
@@ -316,6 +317,11 @@ def _checkpointed(s: Session, e: f.Envelope) -> Session:
         s, checkpoint=saved, earlier=s.checkpoint or s.earlier, inputs=inputs, workspace=saved.workspace,
         unsaved=Unsaved(turns=turns, since=e.time if turns else 0.0),
     )  # fmt: skip
+
+
+def _untold(s: Session) -> tuple[str, ...]:
+    """What of earlier losses the coding agent has not heard yet; the newest part, should it repeat itself."""
+    return s.report[-REPORT_LINES_MAX:]
 
 
 def _settled_by(saved: f.Checkpoint, p: Pending) -> bool:

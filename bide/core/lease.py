@@ -13,7 +13,7 @@ from bide.core.limits import LEASE_HOLDER_SHARE, OUTAGE_GAP_SHARE
 from bide.core.placement import claimable
 from bide.core.recovery import give_up
 from bide.core.refusals import Refused
-from bide.core.session import Lifecycle, Session, deliverable
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, deliverable
 from bide.core.wire import Gone, Granted, Job, News, Renewed, Sync
 
 
@@ -125,7 +125,7 @@ def renewed(s: Session, lease_s: float) -> Renewed:
 
 def job_of(s: Session) -> Job:
     """All that a runner needs to know of a session."""
-    controls = tuple(p for p in s.inputs if p.type not in ("user.message", "user.answer"))
+    controls = tuple(p for p in s.inputs if p.type not in RUNTIME_INPUTS and p.status == "accepted")
     return Job(
         project=s.project,
         runtime=s.runtime,

@@ -38,6 +38,7 @@ def forfeit(d: Draft, reason: str) -> bool:
     s = d.s
     if s.turn.open:
         d.add(f.TurnEnded(result="lost"))
+    settle_controls(d, "the turn it was to stop is lost", "it goes on")
     bill, saved = s.unsaved, s.checkpoint
     if not bill.turns:  # nothing is rolled back; what a saved turn left in doubt stays in doubt
         _deliver_again(d, "the checkpoint does not contain it", ("delivered", "consumed"))
@@ -81,14 +82,24 @@ def after_loss(d: Draft) -> None:
         start_over(d)
 
 
+def settle_controls(d: Draft, interrupted: str, resumed: str) -> None:
+    """Interrupts and resumes that the runner who held them will not answer any more."""
+    for pending in d.s.inputs:
+        if pending.type == "user.interrupt":
+            if pending.drop_queued:
+                drop(d, pending.seq)
+            d.add(f.Receipt(input_id=pending.id, status="consumed", how=interrupted))
+        elif pending.type == "user.resume":
+            d.add(f.Receipt(input_id=pending.id, status="consumed", how=resumed))
+
+
 def park(d: Draft, reason: str, seconds: float = 0.0, n: int = -1) -> None:
     """No runner holds the session any more; what controlled a runner is settled by that."""
     for pending in d.s.inputs:
         if pending.type == "user.interrupt" and pending.drop_queued:
             drop(d, pending.seq)
         if pending.type not in RUNTIME_INPUTS:
-            how = "resumed after it was parked" if pending.type == "user.resume" else "parked"
-            d.add(f.Receipt(input_id=pending.id, status="consumed", how=how))
+            d.add(f.Receipt(input_id=pending.id, status="consumed", how="parked"))
     saved = d.s.checkpoint
     fact = f.Parked(checkpoint=saved.n if saved else 0, seconds=seconds, expires_at=kept_until(d), reason=reason)
     d.add(fact, n=n, actor="bide" if n < 0 else "runner")

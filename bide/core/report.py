@@ -79,7 +79,7 @@ def _parked(d: Draft, fact: f.Parked, n: int) -> None:
         end(d, "cancelled", "Cancelled while it parked.", n=n)
         return
     resume = any(p.type == "user.resume" for p in d.s.inputs)
-    if fact.go_on and not deliverable(d.s):
+    if fact.go_on and not deliverable(d.s) and not blocked(d.s):
         d.add(f.UserMessage(id=ids.mint(d.now, d.session_id, "go on", d.s.last_seq), text=GO_ON))
     park(d, fact.reason or d.s.parking, fact.seconds, n)
     if deliverable(d.s) or resume:
@@ -96,6 +96,7 @@ def _ended(d: Draft, fact: f.Ended, n: int) -> None:
         end(d, fact.outcome, fact.summary, n=n, actor=RUNNER)
         return
     d.add(f.Note(text=f"Finish was asked, but an input is still to come: {fact.summary}", code="not_finished"), n=n)
+    resume = any(p.type == "user.resume" for p in d.s.inputs)
     park(d, "finished too early")
-    if deliverable(d.s):
+    if deliverable(d.s) or resume:
         d.add(f.Queued(reason="an input arrived before it finished"))

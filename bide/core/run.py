@@ -89,7 +89,7 @@ class Run:
     def interrupt_for_drain(self, now: float) -> None:
         """Stops a running turn because the runner must go."""
         if self.runtime == "working" and self.turn_open:
-            self.cut_short = True
+            self.cut_short = not self.interrupting
             self._interrupt_turn(f"drain-{self.epoch}", now)
 
     def _hear_inputs(self, inputs: tuple[Pending, ...], now: float) -> None:
@@ -112,6 +112,7 @@ class Run:
                 self.receipt(dropped.id, "withdrawn", how="dropped by an interrupt", code="dropped")
         if self.runtime == "working" and self.turn_open:
             self.receipt(pending.id, "delivered", how="interrupt", turn=self.turn)
+            self.cut_short = False
             self.interrupts.append(pending.id)
             self._interrupt_turn(pending.id, now)
         else:
@@ -231,16 +232,15 @@ class Run:
     def next_wake(self) -> float:
         """When `tick` next has something to do; never a moment at which nothing can begin."""
         times = [self.outbox.post_at] if self.outbox.posting else []
+        if self.outbox.closed:
+            return min(times, default=self.deadline + FROZEN_S)
         if self.frozen_at:
             return min([*times, self.frozen_at + FROZEN_S])
         times.append(self.deadline)
         if self.runtime_until > 0:
             times.append(self.runtime_until)
-        if self.saver.under_way is None and self.place == "here":
-            if self.saver.not_before and (self.goal or self.saver.unsaved):
-                times.append(self.saver.not_before)
-            if self.turn_open:
-                times.append(self.saver.saved_at + self.saver.interval_s)
+        if self.place == "here":
+            times += self.saver.next_times(self.goal, self.turn_open, running=self.runtime != "none")
         return min(times)
 
     def _towards_goal(self, now: float) -> None:
@@ -283,16 +283,16 @@ class Run:
         self._open_turn((pending.id,))
         self.untaken[pending.id] = pending
         self.receipt(pending.id, "delivered", how="next_turn", turn=self.turn)
-        self.told, self.preamble = self.preamble, []
+        self.told, self.preamble, self.resumed_midway = self.preamble, [], False
         self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble="\n".join(self.told)))
 
     def _nudge(self, now: float) -> None:
         """A bide-authored word where nobody's input is due, so that a turn cut short is taken up again."""
         self.resumed_midway = False
         self._open_turn(())
-        preamble, self.preamble = "\n".join(self.preamble), []
+        self.told, self.preamble = self.preamble or [GO_ON], []
         input_id = ids.mint(now + self.wall, self.session, self.epoch, "go on", self.outbox.n)
-        self._tell(r.Deliver(input_id=input_id, text=preamble))
+        self._tell(r.Deliver(input_id=input_id, text="\n".join(self.told)))
 
     def _into_turn(self, now: float) -> None:
         """Queued inputs that need not wait for the turn's end: redirects stop it, steers join it."""
@@ -328,6 +328,8 @@ class Run:
         self.untaken.clear()
         if event.result == "interrupted":
             self.tools.finish = None
+        else:
+            self.cut_short = False
         self._close_turn(event.result, event.detail)
         self._finish_if_asked()
 

@@ -61,9 +61,12 @@ class Runner:
             return []
         run.deadline = max(run.deadline, asked_at + renewal.ttl_s - renewal.margin_s)
         if run.frozen_at and now < run.deadline:
+            if run.runtime_until > 0:  # the runtime did not have the time that it stood still
+                run.runtime_until += now - run.frozen_at
             run.frozen_at = 0.0
             run.out.append(e.Thaw(session=run.session, epoch=run.epoch))
             run.outbox.posting = False
+            run.go_on(now)
         return self._take(run, now)
 
     def gone(self, gone: Gone) -> list[e.Effect]:
@@ -154,10 +157,10 @@ class Runner:
         """Time passed: freezes what can no longer be believed, resends, and starts what is due."""
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
-            if run.frozen_at and now - run.frozen_at >= FROZEN_S and not run.outbox.closed:
+            if run.frozen_at and now - run.frozen_at >= FROZEN_S:
                 effects += self._end(run.session)
                 continue
-            if now >= run.deadline and not run.frozen_at:
+            if now >= run.deadline and not run.frozen_at and not run.outbox.closed:
                 run.frozen_at = now
                 run.out.append(e.Freeze(session=run.session, epoch=run.epoch))
             run.tick(now)

@@ -32,6 +32,15 @@ class Saver:
             return False
         return not turn_open or self.last is None or now >= self.saved_at + self.interval_s
 
+    def next_times(self, goal: str, turn_open: bool, running: bool) -> list[float]:
+        """When a capture may next begin, given what its lease is at; none while one is under way."""
+        if self.under_way:
+            return []
+        if turn_open:
+            return [max(self.not_before, self.saved_at + self.interval_s)] if goal in ("", "park") else []
+        wanted = not running if goal else self.unsaved
+        return [self.not_before] if self.not_before and wanted else []
+
     def begin(self, turn: int, turn_open: bool, at_n: int, final: bool = False) -> e.Capture:
         """The next capture; its runtime state is read before its files."""
         self.n += 1

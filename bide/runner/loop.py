@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
@@ -65,6 +66,7 @@ class Loop:
             self.perform(self.machine.news(news, self.clock()))
         for grant in reply.grants:
             self.perform(self.machine.granted(grant, asked_at, self.clock()))
+        self._nudge.set()  # what came may have to be frozen sooner than the clock would look
 
     def called(self, session: str, epoch: int, call: e.ToolCall) -> str | None:
         """A tool call from the gateway."""
@@ -86,7 +88,9 @@ class Loop:
             self.perform(self.machine.tick(self.clock()))
             wake = self.machine.next_wake()
             wait = IDLE_TICK_S if wake is None else min(IDLE_TICK_S, max(TICK_MIN_S, wake - self.clock()))
-            await asyncio.sleep(wait)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._nudge.wait(), wait)
+            self._nudge.clear()
 
     # -- what is to be done -------------------------------------------------------------------------------------------
 

@@ -197,7 +197,10 @@ class _Daemon:
         try:
             await self._until_done_or_stopped(syncing)
             if syncing.done():
-                self._loop.synced(syncing.result(), asked_at)
+                reply = syncing.result()
+                self._loop.synced(reply, asked_at)
+                if any(grant.session not in machine.runs for grant in reply.grants):
+                    await self._pause()  # granted again what this process let go: it runs out by itself
                 self._alone_until = math.inf
                 return ask.leaving
             syncing.cancel()

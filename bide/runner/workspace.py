@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +38,7 @@ class Workspaces:
     def __init__(self, root: Path, blobs: BlobStore, choice: Choice, clock: Callable[[], float] = time.time) -> None:
         self._root, self._blobs, self._choice, self._clock = root, blobs, choice, clock
         self._known_good: dict[str, set[str]] = {}
+        self._marks = threading.Lock()
 
     def layout(self, session: str) -> Layout:
         """The session's folders."""
@@ -102,7 +105,7 @@ class Workspaces:
     def _claimed(self, session: str) -> str:
         """The checkpoint that the folder was kept for; nobody else may drop it from now on."""
         mark = self._mark(session)
-        with contextlib.suppress(FileNotFoundError):
+        with self._marks, contextlib.suppress(FileNotFoundError):
             root = mark.read_text()
             mark.unlink()
             return root
@@ -172,10 +175,17 @@ class Workspaces:
         mark.write_text(root)
         self._known_good.pop(session, None)
         for old in _beyond_budget(mark.parent):
-            with contextlib.suppress(FileNotFoundError):
-                old.unlink()  # whoever removes the mark owns the folder: its session may come back at this moment
-                _remove(self.layout(old.name).folder)
-                _remove(self._cache(old.name))
+            self._evict(old.name)
+
+    def _evict(self, session: str) -> None:
+        """Drops a warm folder, unless its session is coming back at this moment: whoever takes the mark owns it."""
+        trash = self._root / ".trash" / f"{session}-{secrets.token_hex(8)}"
+        trash.parent.mkdir(mode=0o700, exist_ok=True)
+        with self._marks, contextlib.suppress(FileNotFoundError):
+            self._mark(session).unlink()
+            self.layout(session).folder.rename(trash)
+        _remove(trash)
+        _remove(self._cache(session))
 
     def put_aside(self, session: str, epoch: int) -> None:
         """What another epoch left here is kept as salvage, never current; the oldest beyond the budget go."""
