@@ -309,3 +309,28 @@ def test_a_working_session_is_never_called_expired() -> None:
     story << (RESTORED,)
     story.now = START + TOTAL["retention_s"] + 100
     assert story << c.Extend(id=uid("x"), author="ann", until=story.now + DAY) != "no: expired"
+
+
+# -- after a loss -----------------------------------------------------------------------------------------------------
+
+
+def test_an_interrupt_that_died_with_its_turn_does_not_drop_the_task_that_is_delivered_again() -> None:
+    story = waiting()
+    story << say("m")
+    story << (began("m"), receipt("m", "consumed"), EDIT)
+    story << interrupt("i", drop=True)
+    story << (receipt("i", "delivered"),)
+    story.after(LEASE_S)
+    story.after(60)
+    assert story.fate("m") == "accepted"
+    assert story.fate("i") == "consumed"
+    assert [p.type for p in job_of(story.s).inputs] == ["user.message"]
+
+
+def test_a_resume_during_a_park_that_was_lost_does_not_undo_the_next_park() -> None:
+    story = waiting()
+    story.after(60)
+    story << resume()
+    story.after(LEASE_S)
+    story.after(60)
+    assert not any(p.type == "user.resume" for p in story.s.inputs)

@@ -12,6 +12,8 @@ from bide.core import runtime as r
 from bide.core.limits import BODY_BYTES, INTERRUPT_S, TEXT_BYTES
 from bide.core.wire import FactsPost
 from tests.core.playbook import (
+    FAILED,
+    HERE,
     IDLE,
     READY,
     SAVED,
@@ -156,3 +158,43 @@ def test_a_name_that_is_not_utf8_does_not_stop_the_outbox(how: str) -> None:
             feed(machine, [granted(), e.NotRestored(lost=True, code="x", sentence=bad)])
     for fact in machine.log:
         codec.encode_fact(fact)
+
+
+def test_a_turn_taken_up_by_a_message_is_not_nudged_with_an_empty_prompt_afterwards() -> None:
+    machine = Machine()
+    machine << granted(input_("m1", 2), resumed=True)
+    machine << e.Restored(source="checkpoint", workspace=HERE.workspace, memory=frozenset({uid("m1")}))
+    machine << news(input_("m2", 9))
+    assert machine << READY == ["deliver m2"]
+    machine << r.Consumed(input_id=uid("m2"))
+    machine << IDLE
+    assert len(machine.facts(f.TurnStarted)) == 1
+
+
+def test_a_turn_that_nobody_takes_up_is_nudged_with_words() -> None:
+    machine = Machine()
+    machine << granted(input_("m1", 2), resumed=True)
+    machine << e.Restored(source="checkpoint", workspace=HERE.workspace, memory=frozenset({uid("m1")}))
+    machine << READY
+    assert "go on" in machine.order().text
+
+
+def test_a_drain_does_not_restart_what_a_person_stopped() -> None:
+    machine = busy()
+    machine << news(input_("i", 9, type="user.interrupt"))
+    machine.drain()
+    feed(machine, machine.runner.interrupt_all(machine.now))
+    feed(machine, [r.Idle(result="interrupted"), Exit(("m1",)), SAVED, SAVED])
+    (parked,) = machine.facts(f.Parked)
+    assert not parked.go_on
+
+
+def test_a_blob_outage_in_a_long_turn_does_not_keep_the_shell_awake() -> None:
+    machine = busy()
+    machine.renewed()
+    machine.now += 700
+    machine.renewed()
+    machine << FAILED
+    woken = machine.runner.next_wake()
+    assert woken is not None
+    assert woken > machine.now
