@@ -13,7 +13,7 @@ from bide.core.draft import Draft
 from bide.core.inputs import accept, check_text
 from bide.core.lease import disown, grant, renew
 from bide.core.limits import RETRY_PARK_S
-from bide.core.recovery import end, forfeit, give_up
+from bide.core.recovery import end, forfeit, give_up, settle_controls
 from bide.core.refusals import Refused
 from bide.core.report import report
 from bide.core.session import Lifecycle, Session
@@ -107,8 +107,7 @@ def _phase_over(d: Draft) -> None:
     elif s.parking:
         reason = "Saving took too long; the session stays with its runner and is parked later."
         d.add(f.CheckpointFailed(code="parking_stalled", reason=reason, retry_at=d.now + RETRY_PARK_S))
-        for pending in [p for p in s.inputs if p.type == "user.resume"]:
-            d.add(f.Receipt(input_id=pending.id, status="consumed", how="it goes on"))
+        settle_controls(d, {"user.resume": "it goes on"})
     else:
         reason = "the start took too long"
         d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))

@@ -199,6 +199,11 @@ STORE_CACHE_BYTES = 32 * MIB  # the writer's: a group's pages stay in memory unt
 WAKEUPS_MAX = 1000  # changed sessions kept for one listener; past this it hears that anything may have changed
 
 
+def retry_wait_s(failed: int) -> float:
+    """How long to wait after so many failures in a row, 0 being the first."""
+    return UPLOAD_TRIES_S[min(failed, len(UPLOAD_TRIES_S) - 1)]
+
+
 class Limit(Struct, frozen=True, kw_only=True):
     """One bound as a person sees it."""
 

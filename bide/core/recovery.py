@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.draft import Draft
@@ -38,7 +40,7 @@ def forfeit(d: Draft, reason: str) -> bool:
     s = d.s
     if s.turn.open:
         d.add(f.TurnEnded(result="lost"))
-    settle_controls(d, "the turn it was to stop is lost", "it goes on")
+    settle_controls(d, {"user.interrupt": "the turn it was to stop is lost", "user.resume": "it goes on"})
     bill, saved = s.unsaved, s.checkpoint
     if not bill.turns:  # nothing is rolled back; what a saved turn left in doubt stays in doubt
         _deliver_again(d, "the checkpoint does not contain it", ("delivered", "consumed"))
@@ -61,8 +63,13 @@ def forfeit(d: Draft, reason: str) -> bool:
     )
     _deliver_again(d, f"rolled back to checkpoint {saved.n}")
     if saved.turn_open and not deliverable(d.s):
-        d.add(f.UserMessage(id=ids.mint(d.now, s.id, "go on", d.s.last_seq), text=GO_ON))
+        say(d, "go on", GO_ON)
     return True
+
+
+def say(d: Draft, about: str, text: str) -> None:
+    """A message of bide's own, delivered like any other; `about` keeps its id apart from others of the moment."""
+    d.add(f.UserMessage(id=ids.mint(d.now, d.session_id, about, d.s.last_seq), text=text))
 
 
 def after_loss(d: Draft) -> None:
@@ -82,24 +89,19 @@ def after_loss(d: Draft) -> None:
         start_over(d)
 
 
-def settle_controls(d: Draft, interrupted: str, resumed: str) -> None:
-    """Interrupts and resumes that the runner who held them will not answer any more."""
+def settle_controls(d: Draft, how: Mapping[str, str]) -> None:
+    """Receipts for controls that no runner will answer any more: input type -> what became of it. Others stay."""
     for pending in d.s.inputs:
-        if pending.type == "user.interrupt":
-            if pending.drop_queued:
-                drop(d, pending.seq)
-            d.add(f.Receipt(input_id=pending.id, status="consumed", how=interrupted))
-        elif pending.type == "user.resume":
-            d.add(f.Receipt(input_id=pending.id, status="consumed", how=resumed))
+        if pending.type not in how:
+            continue
+        if pending.drop_queued:
+            drop(d, pending.seq)
+        d.add(f.Receipt(input_id=pending.id, status="consumed", how=how[pending.type]))
 
 
 def park(d: Draft, reason: str, seconds: float = 0.0, n: int = -1) -> None:
     """No runner holds the session any more; what controlled a runner is settled by that."""
-    for pending in d.s.inputs:
-        if pending.type == "user.interrupt" and pending.drop_queued:
-            drop(d, pending.seq)
-        if pending.type not in RUNTIME_INPUTS:
-            d.add(f.Receipt(input_id=pending.id, status="consumed", how="parked"))
+    settle_controls(d, {p.type: "parked" for p in d.s.inputs if p.type not in RUNTIME_INPUTS})
     saved = d.s.checkpoint
     fact = f.Parked(checkpoint=saved.n if saved else 0, seconds=seconds, expires_at=kept_until(d), reason=reason)
     d.add(fact, n=n, actor="bide" if n < 0 else "runner")
@@ -114,10 +116,8 @@ def drop(d: Draft, before_seq: int) -> None:
 
 def start_over(d: Draft) -> None:
     """Queues the session for a fresh workspace and conversation, with something to say to it."""
-    s = d.s
-    if not deliverable(s):
-        text = f"Start again. The task was:\n{s.task}"
-        d.add(f.UserMessage(id=ids.mint(d.now, s.id, "start over", s.last_seq), text=text))
+    if not deliverable(d.s):
+        say(d, "start over", f"Start again. The task was:\n{d.s.task}")
     d.add(f.Queued(reason="starting over in a fresh workspace"))
 
 

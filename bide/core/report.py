@@ -6,13 +6,12 @@ from msgspec.structs import replace
 
 from bide.core import commands as c
 from bide.core import facts as f
-from bide.core import ids
 from bide.core.draft import Draft
 from bide.core.hearing import cut
 from bide.core.ids import question_id
 from bide.core.inputs import park_if_asked
 from bide.core.limits import COST_TOKENS_MAX, COST_USD_MAX, QUESTION_BYTES, QUESTIONS_MAX
-from bide.core.recovery import GO_ON, after_loss, end, park
+from bide.core.recovery import GO_ON, after_loss, end, park, say
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, blocked, deliverable
 
@@ -78,12 +77,10 @@ def _parked(d: Draft, fact: f.Parked, n: int) -> None:
     if d.s.cancelling:
         end(d, "cancelled", "Cancelled while it parked.", n=n)
         return
-    resume = any(p.type == "user.resume" for p in d.s.inputs)
     if fact.go_on and not deliverable(d.s) and not blocked(d.s):
-        d.add(f.UserMessage(id=ids.mint(d.now, d.session_id, "go on", d.s.last_seq), text=GO_ON))
-    park(d, fact.reason or d.s.parking, fact.seconds, n)
-    if deliverable(d.s) or resume:
-        d.add(f.Queued(reason="an input arrived while it parked"))
+        say(d, "go on", GO_ON)
+    came = "an input arrived while it parked"
+    _park(d, replace(fact, reason=fact.reason or d.s.parking), came, n)
 
 
 def _ended(d: Draft, fact: f.Ended, n: int) -> None:
@@ -96,7 +93,12 @@ def _ended(d: Draft, fact: f.Ended, n: int) -> None:
         end(d, fact.outcome, fact.summary, n=n, actor=RUNNER)
         return
     d.add(f.Note(text=f"Finish was asked, but an input is still to come: {fact.summary}", code="not_finished"), n=n)
+    _park(d, f.Parked(reason="finished too early"), "an input arrived before it finished")
+
+
+def _park(d: Draft, fact: f.Parked, came: str, n: int = -1) -> None:
+    """Parks, and queues again at once when something was said meanwhile, or a person wants it back."""
     resume = any(p.type == "user.resume" for p in d.s.inputs)
-    park(d, "finished too early")
+    park(d, fact.reason, fact.seconds, n)
     if deliverable(d.s) or resume:
-        d.add(f.Queued(reason="an input arrived before it finished"))
+        d.add(f.Queued(reason=came))

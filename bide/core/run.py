@@ -18,7 +18,7 @@ from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
 from bide.core.recovery import GO_ON
 from bide.core.saver import Saver
-from bide.core.session import RUNTIME_INPUTS, Pending
+from bide.core.session import RUNTIME_INPUTS, Pending, delivery_order
 from bide.core.toolcalls import ToolCalls
 from bide.core.wire import Granted, News
 
@@ -60,7 +60,6 @@ class Run:
         self.outbox = Outbox(self.session, self.epoch)
         self.tools = ToolCalls(self.outbox, job.blocking)
         self.record, self.receipt = self.outbox.record, self.outbox.receipt
-        self.keep: Literal["warm", "salvage"] = "warm"
         self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=job))
         self._hear_inputs(job.inputs, now)
 
@@ -99,8 +98,7 @@ class Run:
             if pending.type in RUNTIME_INPUTS:
                 self.queue.append(pending)
                 self.tools.blocking.discard(pending.question_id)
-        rank = {"interrupt": 0, "steer": 1, "next_turn": 2}
-        self.queue.sort(key=lambda p: (rank[p.delivery], p.seq))
+        self.queue.sort(key=delivery_order)
         for pending in fresh:  # after the messages: one of them may be what it drops
             if pending.type == "user.interrupt":
                 self._interrupt(pending, now)

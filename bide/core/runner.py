@@ -189,7 +189,7 @@ class Runner:
             run.out.append(post)
         if run.outbox.closed and not run.outbox.unacked:
             del self.runs[run.session]
-            run.out.append(e.Release(session=run.session, epoch=run.epoch, keep=run.keep))
+            run.out.append(e.Release(session=run.session, epoch=run.epoch, keep="warm"))
         effects, run.out = run.out, []
         return effects
 
@@ -200,5 +200,5 @@ class Runner:
         return [
             e.Stop(session=session, epoch=run.epoch, force=True),
             # Saved to the last byte, only the word of it did not arrive: still good as a cache of that checkpoint.
-            e.Release(session=session, epoch=run.epoch, keep=run.keep if run.outbox.closed else "salvage"),
+            e.Release(session=session, epoch=run.epoch, keep="warm" if run.outbox.closed else "salvage"),
         ]

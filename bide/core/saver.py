@@ -6,7 +6,7 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.hearing import clean
-from bide.core.limits import UPLOAD_TRIES_S
+from bide.core.limits import retry_wait_s
 
 
 class Saver:
@@ -76,7 +76,6 @@ class Saver:
 
     def not_saved(self, why: e.NotCaptured, now: float) -> f.CheckpointFailed:
         """The attempt failed: nothing is freed, and it is tried again after a while."""
-        wait = UPLOAD_TRIES_S[min(self.failed, len(UPLOAD_TRIES_S) - 1)]
-        self.under_way, self.unsaved, self.not_before = None, True, now + wait
+        self.under_way, self.unsaved, self.not_before = None, True, now + retry_wait_s(self.failed)
         self.failed += 1
         return f.CheckpointFailed(code=why.code, reason=clean(why.reason))

@@ -170,11 +170,18 @@ NEXT: dict[Lifecycle, dict[type[f.Fact], Lifecycle]] = {
 RUNTIME_INPUTS = ("user.message", "user.answer")
 
 
+_DELIVERY_RANK: dict[f.Delivery, int] = {"interrupt": 0, "steer": 1, "next_turn": 2}
+
+
+def delivery_order(p: Pending) -> tuple[int, int]:
+    """The key that sorts inputs as they are delivered: redirects, steers, then the rest, each as accepted."""
+    return _DELIVERY_RANK[p.delivery], p.seq
+
+
 def deliverable(s: Session) -> tuple[Pending, ...]:
-    """Inputs that the runtime has still to get, in the order of delivery: redirects, steers, then the rest."""
-    rank = {"interrupt": 0, "steer": 1, "next_turn": 2}
+    """Inputs that the runtime has still to get, in the order of delivery."""
     waiting = [p for p in s.inputs if p.type in RUNTIME_INPUTS and p.status == "accepted"]
-    return tuple(sorted(waiting, key=lambda p: (rank[p.delivery], p.seq)))
+    return tuple(sorted(waiting, key=delivery_order))
 
 
 def blocked(s: Session) -> bool:

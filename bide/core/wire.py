@@ -9,6 +9,7 @@ from bide.core.refusals import Refused
 from bide.core.runtime import Runtime
 from bide.core.session import Pending
 
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # hosts that no proxy and no other machine can reach
 PROTOCOL = 1
 PROTOCOL_OLDEST = 1
 

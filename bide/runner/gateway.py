@@ -27,6 +27,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bide.core import effects as e
 from bide.core.limits import HTTP_S, LINGER_S, MODEL_S, OPTIONS_MAX, QUESTION_BYTES
+from bide.core.wire import LOOPBACK
 
 # Headers of one hop, and those that carry a credential or name the gateway itself.
 _NOT_FORWARDED = frozenset(
@@ -54,7 +55,7 @@ class Gateway:
     def __init__(self, called: Called, model_url: str, model_key: str) -> None:
         self._called, self._model_url, self._model_key = called, model_url.rstrip("/"), model_key
         self._seats: dict[str, Seat] = {}
-        local = urlsplit(model_url).hostname in ("127.0.0.1", "localhost", "::1")  # no proxy knows our loopback
+        local = urlsplit(model_url).hostname in LOOPBACK  # no proxy knows our loopback
         self._upstream = httpx2.AsyncClient(
             timeout=httpx2.Timeout(HTTP_S, read=MODEL_S), headers={"accept-encoding": "identity"}, trust_env=not local
         )

@@ -11,7 +11,7 @@ import msgspec
 from bide.core.limits import HTTP_S
 from bide.core.problems import read_problem
 from bide.core.refusals import Unavailable
-from bide.core.wire import FactsPost, FactsReply, Register, Registered, Sync, SyncReply
+from bide.core.wire import LOOPBACK, FactsPost, FactsReply, Register, Registered, Sync, SyncReply
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ class Link:
     def __init__(self, server: str, token: str) -> None:
         self._server, self._enrolment = server.rstrip("/"), token
         self.token, self.runner = token, ""
-        local = urlsplit(self._server).hostname in ("127.0.0.1", "localhost", "::1")  # no proxy knows our loopback
+        local = urlsplit(self._server).hostname in LOOPBACK  # no proxy knows our loopback
         self._http = httpx2.AsyncClient(base_url=self._server, timeout=HTTP_S, trust_env=not local)
 
     async def register(self, hello: Register) -> Registered:

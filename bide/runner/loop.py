@@ -13,7 +13,7 @@ import structlog
 
 from bide.core import effects as e
 from bide.core import runtime as r
-from bide.core.limits import IDLE_TICK_S, SNAPSHOT_THREADS, TICK_MIN_S, UPLOAD_TRIES_S
+from bide.core.limits import IDLE_TICK_S, SNAPSHOT_THREADS, TICK_MIN_S, retry_wait_s
 from bide.core.refusals import Refused, Unavailable
 from bide.core.runner import Runner
 from bide.core.wire import FactsPost, Gone, SyncReply
@@ -177,7 +177,7 @@ class Loop:
                 return await self._threaded(self._workspaces.make, effect, hosted.driver)
             except Unavailable as away:
                 LOG.warning("restore_waits", session=effect.session, why=str(away))
-                await asyncio.sleep(UPLOAD_TRIES_S[min(tries, len(UPLOAD_TRIES_S) - 1)])
+                await asyncio.sleep(retry_wait_s(tries))
                 tries += 1
             except Exception as error:
                 LOG.error("restore_failed", session=effect.session, exc_info=error)

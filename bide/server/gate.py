@@ -11,16 +11,15 @@ import ipaddress
 from starlette.datastructures import Headers
 
 from bide.core.refusals import Refused
+from bide.core.wire import LOOPBACK
 from bide.server.config import Config
-
-_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class Gate:
     """The names under which this server answers."""
 
     def __init__(self, config: Config) -> None:
-        self._names = _LOOPBACK | {config.host.lower()} | set(config.hosts)
+        self._names = LOOPBACK | {config.host.lower()} | set(config.hosts)
         # Whoever listens on all addresses is reached by any of them; a rebound name is never a bare address.
         self._any_address = config.host in ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 

@@ -36,7 +36,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 async def shell(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shell]:
-    monkeypatch.setattr("bide.runner.loop.UPLOAD_TRIES_S", (0.01,))
+    monkeypatch.setattr("bide.runner.loop.retry_wait_s", lambda failed: 0.01)
     with new_root() as root:
         made = Shell(root)
         monkeypatch.setattr("bide.runner.hosted.spawn", made.spawn)

@@ -14,11 +14,10 @@ from msgspec import Struct
 from bide.core import limits
 from bide.core.problems import LATER, read_problem
 from bide.core.refusals import Refused, Unavailable
+from bide.core.wire import LOOPBACK
 from bide.snapshots.blobs.base import Missing, check_key
 
 _EXISTS = (409, 412)
-
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class _Created(Struct):
