@@ -1,6 +1,8 @@
-"""What must always hold, and what must hold in the end. A broken rule raises `Violation` with a sentence."""
+"""What must hold in the end, told from logs, rows and checkpoints. A broken rule raises `Violation` with a sentence."""
 
 from __future__ import annotations
+
+from collections import Counter
 
 from msgspec.structs import replace
 
@@ -8,47 +10,42 @@ from bide.core import facts as f
 from bide.core.evolve import created, evolve
 from bide.core.session import Lifecycle, Session
 from bide.store.base import Engine
-from sim.runners import Blobs, Host
+from sim.blobs import Blobs
+from sim.witness import Violation
 
 FINAL = ("consumed", "refused", "withdrawn", "abandoned", "unconfirmed")
 
 
-class Violation(AssertionError):
-    """A promise was broken."""
-
-
-def one_live_runtime(session: str, hosts: list[Host]) -> None:
-    """Holds whenever a runtime begins to act: started, thawed, or on a machine that goes on."""
-    live = [host.name for host in hosts if host.live(session)]
-    if len(live) > 1:
-        raise Violation(f"{session} runs on {live} at once")
-
-
-def leased_only_while_active(s: Session) -> None:
-    """Holds after every write."""
-    if s.lifecycle is not Lifecycle.ACTIVE and s.lease is not None:
-        raise Violation(f"{s.id} is {s.lifecycle} and still leased")
-
-
-def in_the_end(store: Engine, sessions: list[str], blobs: Blobs) -> None:
-    """Holds once everything has healed and people brought it to an end."""
+def in_the_end(store: Engine, sessions: list[str], promised: list[tuple[str, str]], blobs: Blobs) -> None:
+    """Holds once everything has healed and people brought it to an end. `promised`: inputs called accepted."""
+    for session, input_id in promised:
+        if store.input(session, input_id) is None:
+            raise Violation(f"{session}: input {input_id} was accepted, and is not there")
     for session in sessions:
         s = store.session(session)
         if s is None or s.lifecycle is not Lifecycle.ENDED:
             what = "was never created" if s is None else f"is {s.lifecycle}, turn open {s.turn.open}: {s.reason}"
             raise Violation(f"{session} did not end: it {what}")
         log = store.events(session, 0, 1_000_000)
-        _log_is_whole(s, log)
-        _turns_pair(s, log)
-        _questions_have_one_answer(s, log)
-        _inputs_have_their_fate(store, s)
-        _a_cancel_holds(s, log)
+        of_a_log(store, s, log)
         _delivered_once(s, log, blobs)
+
+
+def of_a_log(store: Engine, s: Session, log: list[f.Envelope]) -> None:
+    """Holds for the log of every session that has ended, also of one with real runners."""
+    _log_is_whole(s, log)
+    _turns_pair(s, log)
+    _questions_have_one_answer(s, log)
+    _inputs_have_their_fate(store, s)
+    _a_cancel_holds(s, log)
 
 
 def _log_is_whole(s: Session, log: list[f.Envelope]) -> None:
     if [e.seq for e in log] != list(range(1, len(log) + 1)):
         raise Violation(f"{s.id}: the log has holes")
+    said = Counter(e.id for e in log if isinstance(e.fact, f.UserMessage | f.UserAnswer | f.UserCancel))
+    if twice := [input_id for input_id, times in said.items() if times > 1]:
+        raise Violation(f"{s.id}: inputs that were sent again were taken again: {twice}")
     counts: dict[int, int] = {}
     for e in log:
         if e.n >= 0:
@@ -111,7 +108,7 @@ def _a_cancel_holds(s: Session, log: list[f.Envelope]) -> None:
                 cancelled_in = e.epoch
             case f.Ended():
                 cancelled_in = -1
-            case f.Leased(epoch=epoch) if cancelled_in >= 0 and epoch > cancelled_in:
+            case f.Leased(epoch=epoch, adopts=0) if cancelled_in >= 0 and epoch > cancelled_in:
                 raise Violation(f"{s.id}: it was leased again although it was cancelled (seq {e.seq})")
 
 

@@ -1,75 +1,94 @@
-"""People and programs that use sessions: they say, answer, interrupt, park and cancel, and click twice."""
+"""People and programs that use sessions: they say, answer, interrupt, park and cancel, click twice, and try again."""
 
 from __future__ import annotations
 
 from bide.core import commands as c
 from bide.core import ids
+from bide.core.handle import Done
 from bide.core.limits import LIMITS
-from bide.core.session import Lifecycle, deliverable
+from bide.core.refusals import Unavailable
+from bide.core.session import Lifecycle, Session, deliverable
+from bide.store.base import Engine
 from sim.clock import Clock
 from sim.faults import HEALS_AT
-from sim.servers import LEASE_S, Servers
+from sim.fleet import Need
+from sim.network import PEOPLE
+from sim.servers import LEASE_S, Answer, Servers
 
 TEXTS = ("work", "work", "ask", "ask", "work")
+PATIENCE_S = 4.0  # without an answer the same click is made again
 
 
 class People:
-    """Everybody who is not a machine."""
+    """Everybody who is not a machine. What they see, they see at once; what they send, travels."""
 
-    def __init__(self, clock: Clock, servers: Servers, sessions: int) -> None:
-        self.clock, self.servers, self.store = clock, servers, servers.store
+    def __init__(self, clock: Clock, servers: Servers, store: Engine, needs: list[Need]) -> None:
+        self.clock, self.servers, self.store = clock, servers, store
         self.sessions: list[str] = []
         self.sent = 0
-        for index in range(sessions):
+        self.promised: list[tuple[str, str]] = []  # (session, input) that a server said it has accepted
+        for index, need in enumerate(needs):
             session_id = ids.mint(0, "session", index)
             self.sessions.append(session_id)
-            self.clock.after(self.clock.rng.uniform(0, 10), lambda s=session_id: self._create(s))  # type: ignore[misc]
+            self.clock.after(self.clock.rng.uniform(0, 10), lambda s=session_id, n=need: self._create(s, n))  # type: ignore[misc]
         self.clock.after(1.0, self._act)
 
-    def _create(self, session: str) -> None:
-        if self.store.session(session) is None:
-            self._send(session, self._first(session))
-            self.clock.after(self.clock.rng.uniform(1, 5), lambda: self._create(session))
+    def _create(self, session: str, need: Need) -> None:
+        self._send(session, self._first(session, need), tries=100)
 
-    def _first(self, session: str) -> c.Create:
+    def _first(self, session: str, need: Need) -> c.Create:
         rng = self.clock.rng
         limits = {name: limit.default for name, limit in LIMITS.items()}
         limits |= {"online_window_s": rng.choice((0.0, 5.0, 20.0)), "recovery_window_s": LEASE_S / 2}
         limits["checkpoint_interval_s"] = rng.choice((10.0, 600.0))
         return c.Create(
-            project="p", runtime="scripted", title="t", ticket="", pool="default", repository="r", branch="", model="",
+            project="p", runtime="scripted", title="t", ticket="", pool=need.pool, repository="r", branch="", model="",
             author="ann", prompt=rng.choice(TEXTS), input_id=ids.mint(0, session, "prompt"), limits=limits,
-            on_loss=rng.choice(("ask", "ask", "continue", "fail")),
+            on_loss=rng.choice(("ask", "ask", "continue", "fail")), labels=need.labels,
         )  # fmt: skip
 
-    def _send(self, session: str, command: c.Command) -> None:
-        """A person's click travels like everything else, and is sometimes made twice."""
+    def _send(self, session: str, command: c.Command, tries: int = 3) -> None:
+        """A click travels like everything else, is sometimes made twice, and again where no answer comes."""
+        answered = [False]
+
+        def reply(answer: Answer) -> None:
+            if isinstance(answer, Done):
+                self._accepted(session, command)
+            answered[0] = answered[0] or not isinstance(answer, Unavailable)
+
+        def again() -> None:
+            if not answered[0]:
+                self._send(session, command, tries - 1)
+
         for _ in range(2 if self.clock.chance(0.1) else 1):
-            self.clock.send(lambda: self.servers.request(session, command, lambda done: None))
+            self.servers.request(PEOPLE, session, command, reply)
+        if tries > 1:
+            self.clock.after(PATIENCE_S, again)
+
+    def _accepted(self, session: str, command: c.Command) -> None:
+        input_id = command.input_id if isinstance(command, c.Create) else getattr(command, "id", "")
+        self.promised.append((session, input_id))
 
     def _act(self) -> None:
         self.clock.after(self.clock.rng.uniform(0.3, 2.0), self._act)
-        session = self.clock.rng.choice(self.sessions)
-        s = self.store.session(session)
+        s = self.store.session(self.clock.rng.choice(self.sessions))
         if s is None:
             return
         if s.questions and self.clock.chance(0.5):
-            self._answer(session)
+            self._answer(s)
         elif self.clock.now > HEALS_AT:
-            self._close(session)
+            self._close(s)
         else:
-            self._disturb(session)
+            self._disturb(s.id)
 
-    def _answer(self, session: str) -> None:
-        s = self.store.session(session)
-        assert s is not None
+    def _answer(self, s: Session) -> None:
         question = self.clock.rng.choice(s.questions)
         for author in ("ann", "ben")[: self.clock.rng.choice((1, 1, 2))]:
             choice = self.clock.rng.choice(question.options) if question.options else ""
             self._send(
-                session,
+                s.id,
                 c.Answer(
-                    id=self._id(session),
+                    id=self._id(s.id),
                     author=author,
                     question_id=question.id,
                     choices=(choice,) if choice else (),
@@ -77,12 +96,10 @@ class People:
                 ),
             )
 
-    def _close(self, session: str) -> None:
-        """After the network healed: bring everything to an end."""
-        s = self.store.session(session)
-        assert s is not None
+    def _close(self, s: Session) -> None:
+        """After the world has healed: bring everything to an end."""
         if s.lifecycle is not Lifecycle.ENDED and not s.questions and not deliverable(s) and not s.turn.open:
-            self._send(session, c.Say(id=self._id(session), author="ann", text="finish"))
+            self._send(s.id, c.Say(id=self._id(s.id), author="ann", text="finish"), tries=1)
 
     def _disturb(self, session: str) -> None:
         roll, input_id = self.clock.rng.random(), self._id(session)

@@ -1,128 +1,177 @@
-"""Runners around the real host-side machine: clocks that are off, disks, processes, crashes and stalls."""
+"""Runners around the real host-side machine: clocks that are off, crashes, stalls, drains, and the talk with servers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from bide.core import effects as e
-from bide.core import facts as f
 from bide.core import placement
 from bide.core import runtime as r
-from bide.core.handle import Done
-from bide.core.refusals import Refused
 from bide.core.runner import Runner
-from bide.core.wire import FactsPost, FactsReply, Sync, SyncReply
+from bide.core.wire import Gone, Sync, SyncReply
+from sim.blobs import Blobs
 from sim.clock import Clock
-from sim.runtimes import Disk, Process
+from sim.fleet import SLOTS, Build
+from sim.network import Network
+from sim.runtimes import Process
 from sim.servers import POLL_S, Servers
+from sim.shell import Shell
+from sim.witness import Witness
 
-SLOTS = 2
-
-
-class Blobs:
-    """The checkpoints: create-only roots."""
-
-    def __init__(self) -> None:
-        self.roots: dict[str, Disk] = {}
+TICK_S = 0.4
+TERM_S = 6.0  # SIGTERM: working sessions get this long to end their turn
+ALONE_S = 5.0  # and the server this long to answer
 
 
-class Host:
-    """One machine with one runner process on it."""
+class Host(Shell):
+    """One machine with one runner process on it, and what befalls it."""
 
     def __init__(
-        self, clock: Clock, servers: Servers, blobs: Blobs, name: str, begins_to_act: Callable[[str], None]
+        self,
+        clock: Clock,
+        network: Network,
+        servers: Servers,
+        blobs: Blobs,
+        witness: Witness,
+        name: str,
+        build: Build,
     ) -> None:
-        self.clock, self.servers, self.blobs, self.name = clock, servers, blobs, name
-        self._begins_to_act = begins_to_act
-        rng, faults = clock.rng, clock.faults
-        self.skew = rng.uniform(-faults.skew_s, faults.skew_s)
-        self.rate = 1 + rng.uniform(-faults.drift, faults.drift)
-        self.boots, self.down, self.stalled = 0, False, False
-        self.pending: list[Callable[[], None]] = []
-        self.processes: dict[str, tuple[int, Process]] = {}
-        self.disks: dict[str, Disk] = {}
+        super().__init__(clock, servers, blobs, witness, name, build)
+        network.places.append(name)
+        self.boots = 0
+        self.ordered = False  # it drains because a server said so
+        self.ending = self.leaving = False  # SIGTERM was sent; and no server answers
+        self.answered_at = 0.0
         self._boot()
-        clock.after(rng.uniform(0, 1), self._fate)
+        clock.after(clock.rng.uniform(0, 1), self._fate)
 
     @property
     def runner(self) -> placement.Runner:
         """As registered."""
+        build = self.build
         return placement.Runner(
-            id=self.name, name=self.name, pool="default", slots=SLOTS, boot=self.boot,
-            runtimes=(r.Runtime(name="scripted", version="1"),),
+            id=self.name, name=self.name, pool=build.pool, slots=SLOTS, boot=self.boot, labels=build.labels,
+            root=build.root, isolation=build.isolation,
+            runtimes=(r.Runtime(name="scripted", version=f"{build.version}.0"),),
         )  # fmt: skip
 
-    def time(self) -> float:
-        """The machine's monotonic clock."""
-        return 10_000 + self.clock.now * self.rate + self.skew
+    @property
+    def free(self) -> int:
+        """Slots with nothing in them."""
+        return max(0, SLOTS - len(self.machine.runs) - len(self.machine.left))
 
-    def live(self, session: str) -> bool:
-        """Whether a runtime of the session can act here. A stalled machine is frozen as a whole."""
-        held = self.processes.get(session)
-        return held is not None and held[1].acts and not self.stalled
+    def takes(self) -> bool:
+        """Whether it would take one more session now."""
+        return not (self.down or self.stopped or self.machine.draining) and self.free > 0
 
     # -- fate ---------------------------------------------------------------------------------------------------------
 
     def _boot(self) -> None:
         self.boots += 1
-        self.boot, self.machine, self.down = f"{self.boots:03}", Runner(), False
-        self.disks.clear()
-        self._loop(self.boot)
-        self._sync(self.boot)
+        left = [each for spool in self.spools.values() if (each := spool.left()) is not None]
+        self.boot, self.machine, self.down = f"{self.boots:03}", Runner(left=left), False
+        self.ordered = self.ending = self.leaving = False
+        self.answered_at = self.clock.now
+        self.saved.clear()
+        boot = self.boot
+        if left and self.clock.strikes("crash_again", self.name):
+            self.later(0.05, 4, self.crash)
+        self._loop(boot)
+        self._sync(boot)
 
     def _fate(self) -> None:
-        self.clock.after(1.0, self._fate)
+        clock = self.clock
+        clock.after(1.0, self._fate)
         if self.down:
             return
-        if self.clock.chance(self.clock.faults.runner_crash):
-            self._crash()
-        elif not self.stalled and not self.machine.draining and self.clock.chance(self.clock.faults.runner_drain):
-            self._perform(self.machine.drain(self.time()))
-            boot = self.boot
-            self.clock.after(self.clock.rng.uniform(2, 10), lambda: self._here(boot, self._deadline))
-            self._leave_when_free(boot)
-        elif not self.stalled and self.clock.chance(self.clock.faults.runner_stall):
-            self.stalled = True
-            self.clock.after(self.clock.rng.uniform(1, 30), self._go_on)
-
-    def _deadline(self) -> None:
-        self._perform(self.machine.interrupt_all(self.time()))
-
-    def _leave_when_free(self, boot: str) -> None:
-        if self.boot != boot or self.down:
+        if clock.strikes("runner_crash", self.name):
+            self.crash()
+        elif self.stopped:
             return
-        if self.machine.runs or self.stalled:
-            self.clock.after(0.5, lambda: self._leave_when_free(boot))
-        else:
-            self._crash()
+        elif not self.ending and clock.strikes("terminated", self.name):
+            self.terminate()
+        elif clock.strikes("machine_stall", self.name):
+            self._stop("machine")
+        elif clock.strikes("daemon_stall", self.name):
+            self._stop("daemon")
 
-    def _crash(self) -> None:
-        self.down, self.stalled = True, False
+    def crash(self) -> None:
+        """The process ends where it stands, and its runtimes with it; maybe the machine is gone, too."""
+        if self.clock.strikes("disk_lost", self.name):
+            self.disks.clear()
+            self.spools.clear()
+            self.warm.clear()
+        quick = self.clock.chance(self.clock.faults.quick)
+        self._end(self.clock.rng.uniform(0.3, 3) if quick else self.clock.rng.uniform(0.5, 25))
+
+    def _end(self, away: float) -> None:
+        if self.down:
+            return
+        self.down, self.stopped = True, ""
         for _, process in self.processes.values():
             process.alive = False
         self.processes.clear()
         self.pending.clear()
-        self.clock.after(self.clock.rng.uniform(0.5, 25), self._boot)
+        self.clock.after(away, self._boot)
+
+    def terminate(self) -> None:
+        """SIGTERM: it parks everything, at the latest after a while; without a server it leaves all for its successor."""
+        if self.down or self.stopped or self.ending:
+            return
+        self.ending, self.answered_at = True, self.clock.now
+        self.perform(self.machine.drain(self.time()))
+        self.later(TERM_S, TERM_S, lambda: self.perform(self.machine.interrupt_all(self.time())))
+        self._leave_when_free(self.boot)
+
+    def _leave_when_free(self, boot: str) -> None:
+        if self.boot != boot or self.down:
+            return
+        if not self.stopped:
+            runs = self.machine.runs.values()
+            if not runs or (self.leaving and all(run.runtime == "none" for run in runs)):
+                self._end(self.clock.rng.uniform(0.3, 10))
+                return
+            if not self.leaving and self.clock.now - self.answered_at > ALONE_S:
+                self.leaving = True
+                self.clock.happened("left_alone", self.name)
+                self.perform(self.machine.leave(self.time()))
+        self.clock.after(0.5, lambda: self._leave_when_free(boot))
+
+    # -- standing still -----------------------------------------------------------------------------------------------
+
+    def _stop(self, what: str) -> None:
+        self.stopped = what
+        for session, (epoch, process) in self.processes.items():
+            if what == "machine":
+                process.halted = True
+            elif self._runs(session, epoch):
+                self._watch(self.boot, session, process)
+        self.clock.after(self.clock.span(1, 30), self._go_on)
+
+    def _watch(self, boot: str, session: str, process: Process) -> None:
+        """The warden: another process of this machine, told all deadlines, freezes what is past its own."""
+        left = (self.machine.runs[session].deadline - self.time()) / self.rate
+
+        def freeze() -> None:
+            if self.stopped == "daemon" and self.boot == boot and process.acts:
+                process.frozen = True
+                self.clock.happened("frozen_by_the_warden", f"{self.name} {session[14:23]}")
+
+        if left < 1e6:
+            self.clock.after(max(0.0, left), freeze)
 
     def _go_on(self) -> None:
-        """A stalled machine wakes: it looks at its clock before anything else acts."""
-        if not self.stalled:
+        """It goes on: it looks at its clock before anything else acts."""
+        if not self.stopped:
             return
-        self.stalled = False
-        self._perform(self.machine.tick(self.time()))
-        for session in self.processes:
-            self._begins_to_act(session)
+        self.stopped = ""
+        self.perform(self.machine.tick(self.time()))
+        for session, (epoch, process) in list(self.processes.items()):
+            run = self.machine.runs.get(session)
+            process.halted = False
+            if run is None or run.epoch != epoch or not run.frozen_at:
+                process.frozen = False  # the warden froze it, and the machine does not
+            self.witness.begins_to_act(session)
+            process.go_on()
         pending, self.pending = self.pending, []
         for do in pending:
-            do()
-
-    def _here(self, boot: str, do: Callable[[], None]) -> None:
-        """Does it on this machine, if that process still lives; later, if the machine is stalled."""
-        if self.down or self.boot != boot:
-            return
-        if self.stalled:
-            self.pending.append(lambda: self._here(boot, do))
-        else:
             do()
 
     # -- loops --------------------------------------------------------------------------------------------------------
@@ -130,30 +179,36 @@ class Host:
     def _loop(self, boot: str) -> None:
         if self.boot != boot or self.down:
             return
-        self.clock.after(0.4, lambda: self._loop(boot))
-        self._here(boot, lambda: self._perform(self.machine.tick(self.time())))
+        self.clock.after(TICK_S, lambda: self._loop(boot))
+        if not self.stopped:
+            self.perform(self.machine.tick(self.time()))
 
     def _sync(self, boot: str) -> None:
         """One sync after the other; a reply that does not come is given up after a while."""
         if self.boot != boot or self.down:
             return
-        if self.stalled:
+        if self.stopped:
             self.pending.append(lambda: self._sync(boot))
             return
         asked_at, answered = self.time(), [False]
         sync = Sync(
             boot=boot,
             leases=self.machine.held(),
-            free_slots=SLOTS - len(self.machine.runs),
+            adopt=self.machine.adoptable(),
+            free_slots=self.free,
             wait_s=POLL_S,
             draining=self.machine.draining,
+            ordered=self.ordered,
+            warm=tuple(sorted(self.warm)),
+            disk_free=self.build.disk_free,
         )
 
-        def got(reply: SyncReply) -> None:
-            if not answered[0]:
-                answered[0] = True
-                self.clock.after(0.02, lambda: self._sync(boot))
-            self._here(boot, lambda: self._synced(reply, asked_at))
+        def got(reply: SyncReply | None) -> None:
+            first, answered[0] = not answered[0], True
+            if first:
+                self.clock.after(0.02 if reply else 0.5, lambda: self._sync(boot))
+            if reply is not None:
+                self.here(boot, lambda: self._synced(reply, asked_at, awaited=first))
 
         def given_up() -> None:
             if not answered[0]:
@@ -161,119 +216,33 @@ class Host:
                 self._sync(boot)
 
         self.clock.after(POLL_S * 2, given_up)
-        runner = self.runner
-        self.clock.send(lambda: self.servers.sync(runner, sync, got))
+        self.servers.sync(self.runner, sync, got)
 
-    def _synced(self, reply: SyncReply, asked_at: float) -> None:
+    def _synced(self, reply: SyncReply, asked_at: float, *, awaited: bool) -> None:
+        """A reply that comes late is heard like any other, except for its wish to drain."""
+        machine, now = self.machine, self.time()
         for gone in reply.lost:
-            self._perform(self.machine.gone(gone))
+            self.perform(machine.gone(gone))
         for renewal in reply.renewed:
-            self._perform(self.machine.renewed(renewal, asked_at, self.time()))
+            self.perform(machine.renewed(renewal, asked_at, now))
         for news in reply.commands:
-            self._perform(self.machine.news(news, self.time()))
+            self.perform(machine.news(news, now))
         for grant in reply.grants:
-            self._perform(self.machine.granted(grant, asked_at, self.time()))
+            self.perform(machine.granted(grant, asked_at, now))
+        if not awaited:
+            return
+        self.answered_at = self.clock.now
+        for left in [left for left in machine.left.values() if not left.whole]:
+            self.perform(machine.gone(Gone(session=left.session, epoch=left.epoch, reason="nothing to take up")))
+        if reply.drain and not self.ordered:
+            self.ordered = True
+            self.perform(machine.drain(now))
+            self.later(reply.drain_s, reply.drain_s, self._deadline)
+        elif self.ordered and not reply.drain:
+            self.ordered = False
+            if not self.ending:
+                machine.go_on_taking()
 
-    # -- effects ------------------------------------------------------------------------------------------------------
-
-    def _perform(self, effects: list[e.Effect]) -> None:
-        for effect in effects:
-            self._one(effect)
-
-    def _one(self, effect: e.Effect) -> None:
-        boot, session, epoch = self.boot, effect.session, effect.epoch
-        held = self.processes.get(session)
-        match effect:
-            case e.Restore():
-                self.clock.after(
-                    self.clock.rng.uniform(0.1, 3), lambda: self._here(boot, lambda: self._restore(effect))
-                )
-            case e.Spawn():
-                self._spawn(session, epoch)
-            case e.Tell(order=order):
-                if held and held[0] == epoch:
-                    held[1].tell(order)
-            case e.Stop():
-                if held and held[0] == epoch:
-                    held[1].die("stopped")
-            case e.Freeze():
-                if held and held[0] == epoch:
-                    held[1].frozen = True
-            case e.Thaw():
-                if held and held[0] == epoch:
-                    held[1].thaw()
-                    self._begins_to_act(session)
-            case e.Capture():
-                self._capture(effect)
-            case e.Post(first=first, facts=facts):
-                post = FactsPost(session=session, epoch=epoch, first=first, facts=facts)
-                self.clock.send(lambda: self.servers.facts(self.name, post, lambda done: self._here(
-                    boot, lambda: self._posted(post, done))))  # fmt: skip
-            case e.Release():
-                if held and held[0] == epoch:
-                    held[1].alive = False
-                    del self.processes[session]
-
-    def _posted(self, post: FactsPost, done: Done | Refused) -> None:
-        if isinstance(done, Done):
-            reply = FactsReply(
-                next=done.session.n if done.session.epoch == post.epoch else post.first + len(post.facts)
-            )
-            self._perform(self.machine.acked(post.session, post.epoch, reply.next, self.time()))
-        elif done.code == "fenced":
-            self._perform(self.machine.fenced(post.session, post.epoch))
-
-    def _restore(self, effect: e.Restore) -> None:
-        saved = effect.job.checkpoint
-        done: e.Restored | e.NotRestored
-        if saved is None:
-            self.disks[effect.session] = Disk()
-            done = e.Restored(source="fresh", workspace=f.Workspace(repository="r"))
-        elif (kept := self.blobs.roots.get(saved.root)) is None:
-            done = e.NotRestored(lost=True, code="blob_missing", sentence="the checkpoint's blobs are missing")
-        else:
-            disk = self.disks[effect.session] = kept.copy()
-            memory = frozenset(disk.memory)
-            done = e.Restored(source="checkpoint", workspace=f.Workspace(repository="r"), memory=memory)
-        self._perform(self.machine.restored(effect.session, effect.epoch, done, self.time()))
-
-    def _spawn(self, session: str, epoch: int) -> None:
-        boot, disk = self.boot, self.disks[session]
-        before = self.processes.get(session)
-        if before:
-            before[1].alive = False
-
-        def say(event: r.RuntimeEvent) -> None:
-            self._here(boot, lambda: self._perform(self.machine.heard(session, epoch, event, self.time())))
-
-        def ask(call: e.ToolCall) -> None:
-            self._here(boot, lambda: self._perform(self.machine.called(session, epoch, call, self.time())[1]))
-
-        def died(reason: str) -> None:
-            unreadable = self.clock.chance(self.clock.faults.memory_unreadable)
-            memory = None if unreadable else frozenset(disk.memory)
-            self._here(boot, lambda: self._perform(self.machine.exited(session, epoch, reason, memory, self.time())))
-
-        self.processes[session] = (epoch, Process(self.clock, disk, say, ask, died))
-        self._begins_to_act(session)
-
-    def _capture(self, effect: e.Capture) -> None:
-        """Runtime state first, files a moment later, then the root, create-only, and last the word of it."""
-        boot, disk = self.boot, self.disks[effect.session]
-        saved = disk.copy()
-        root = f"{effect.session}/{effect.epoch}-{effect.n}"
-
-        def files() -> None:
-            saved.files = list(disk.files)
-            self.clock.after(self.clock.rng.uniform(0.05, 1.5), lambda: self._here(boot, commit))
-
-        def commit() -> None:
-            done: e.Captured | e.NotCaptured
-            if self.clock.chance(self.clock.faults.capture_fails):
-                done = e.NotCaptured(code="blob_store_unavailable", reason="the blob store answered 503")
-            else:
-                self.blobs.roots.setdefault(root, saved)
-                done = e.Captured(root=root, files=len(saved.files))
-            self._perform(self.machine.captured(effect.session, effect.epoch, done, self.time()))
-
-        self.clock.after(self.clock.rng.uniform(0.05, 1.0), lambda: self._here(boot, files))
+    def _deadline(self) -> None:
+        if self.ordered:
+            self.perform(self.machine.interrupt_all(self.time()))

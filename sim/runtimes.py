@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 
 from bide.core import effects as e
 from bide.core import runtime as r
@@ -18,11 +17,19 @@ class Disk:
     def __init__(self) -> None:
         self.memory: list[str] = []  # ids of inputs the conversation contains, in order
         self.remembered = 0  # how much work the conversation knows of
-        self.files: list[str] = []  # one entry for each step of work
+        self.files: list[str] = []  # one entry for each step of work, unlike any other in the world
+        self.version = 0  # of the newest runtime that wrote the conversation
 
     def copy(self) -> Disk:
         """An independent copy."""
-        return deepcopy(self)
+        other = Disk()
+        other.memory, other.files = list(self.memory), list(self.files)
+        other.remembered, other.version = self.remembered, self.version
+        return other
+
+    def same(self, other: Disk) -> bool:
+        """Whether both hold the same."""
+        return (self.memory, self.files) == (other.memory, other.files)
 
 
 class Process:
@@ -32,29 +39,35 @@ class Process:
         self,
         clock: Clock,
         disk: Disk,
+        version: int,
+        name: str,
         say: Callable[[r.RuntimeEvent], None],
         ask: Callable[[e.ToolCall], object],
         died: Callable[[str], None],
     ) -> None:
-        self.clock, self.disk, self._say, self._ask, self._died = clock, disk, say, ask, died
-        self.alive, self.frozen, self.turn = True, False, 0
+        self.clock, self.disk, self.version, self.name = clock, disk, version, name
+        self._say, self._ask, self._died = say, ask, died
+        self.alive, self.turn, self.done = True, 0, 0
+        self.frozen = False  # by its runner, or by the warden
+        self.halted = False  # its whole machine stands still
         self.waiting: list[Callable[[], None]] = []
         clock.after(clock.rng.uniform(0.1, 1.5), lambda: self._do(self._ready))
 
     @property
     def acts(self) -> bool:
         """Whether it can change anything in the world."""
-        return self.alive and not self.frozen
+        return self.alive and not self.frozen and not self.halted
 
     def _do(self, step: Callable[[], None]) -> None:
-        if self.frozen:
+        if self.frozen or self.halted:
             self.waiting.append(step)
         elif self.alive:
             step()
 
-    def thaw(self) -> None:
-        """Goes on where it stood."""
-        self.frozen = False
+    def go_on(self) -> None:
+        """Goes on where it stood, if nothing else holds it."""
+        if not self.acts:
+            return
         waiting, self.waiting = self.waiting, []
         for step in waiting:
             self._do(step)
@@ -68,7 +81,7 @@ class Process:
     def _ready(self) -> None:
         rung = "native" if self.disk.memory else "new"
         self._say(
-            r.Ready(version="1", runtime_session_id="x", rung=rung, capabilities=CAPABILITIES)  # type: ignore[arg-type]
+            r.Ready(version=f"{self.version}.0", runtime_session_id="x", rung=rung, capabilities=CAPABILITIES)  # type: ignore[arg-type]
         )
 
     def tell(self, order: r.Order) -> None:
@@ -94,17 +107,19 @@ class Process:
         if turn != self.turn:
             return
         self._say(r.Busy())
-        if input_id not in self.disk.memory:
-            self.disk.memory.append(input_id)
-        if self.clock.chance(self.clock.faults.runtime_crash):
+        self._remember(input_id)
+        if self.clock.strikes("runtime_crash", self.name):
             self.die("crashed before it said so")
             return
         self._say(r.Consumed(input_id=input_id))
         self._work(turn, text, self.clock.rng.randrange(1, 5))
 
+    def _remember(self, input_id: str) -> None:
+        self.disk.memory.append(input_id)
+        self.disk.version = max(self.disk.version, self.version)
+
     def _steered(self, input_id: str) -> None:
-        if input_id not in self.disk.memory:
-            self.disk.memory.append(input_id)
+        self._remember(input_id)
         self._say(r.Consumed(input_id=input_id))
 
     def _interrupted(self) -> None:
@@ -119,11 +134,13 @@ class Process:
     def _work(self, turn: int, text: str, left: int) -> None:
         if turn != self.turn:
             return
-        if self.clock.chance(self.clock.faults.runtime_crash):
+        if self.clock.strikes("runtime_crash", self.name):
             self.die("crashed")
             return
-        self.disk.files.append(f"step {len(self.disk.files)}")
-        self._say(r.Called(id=f"t{len(self.disk.files)}", name="Write", input='{"file_path": "a.txt"}'))
+        self.done += 1
+        step = f"{self.name}.{self.done}"
+        self.disk.files.append(step)
+        self._say(r.Called(id=step, name="Write", input='{"file_path": "a.txt"}'))
         self.disk.remembered = len(self.disk.files)
         if left > 1:
             self.clock.after(
@@ -133,8 +150,7 @@ class Process:
         if "finish" in text:
             self._ask(e.Finish(summary="done"))
         elif "ask" in text:
-            key = f"q{len(self.disk.files)}"
-            self._ask(e.Asked(key=key, question="which?", options=("a", "b")))
-            self._ask(e.Asked(key=key, question="which?", options=("a", "b")))  # a retried call is one question
+            self._ask(e.Asked(key=step, question="which?", options=("a", "b")))
+            self._ask(e.Asked(key=step, question="which?", options=("a", "b")))  # a retried call is one question
         self._say(r.Spoke(text="done"))
         self._end("completed")

@@ -1,4 +1,4 @@
-"""Several servers on one store. Each request is a chain of steps, and a server can die between any two of them."""
+"""Several servers on one store. Each request is a chain of steps, and a server can die or stall between any two of them."""
 
 from __future__ import annotations
 
@@ -8,137 +8,208 @@ from msgspec.structs import replace
 
 from bide.core import commands as c
 from bide.core import exchange as x
-from bide.core.handle import Done, handle
+from bide.core.drain import Order
+from bide.core.handle import Done
 from bide.core.lease import Pulse, beat
+from bide.core.limits import OUTAGE_GAP_SHARE, PULSE_SHARE, WAKE_HOLD_SHARE
 from bide.core.placement import Runner, state_of
-from bide.core.refusals import Refused
+from bide.core.refusals import Refused, Unavailable
 from bide.core.wire import FactsPost, Sync, SyncReply
 from bide.store.base import Engine
 from sim.clock import Clock
+from sim.database import Database
+from sim.network import Network
 
 LEASE_S = 9.0
 POLL_S = 1.5
 LOOK_S = 0.5
+GAP_S = LEASE_S * OUTAGE_GAP_SHARE  # silence that counts as an outage
+WAKER_S = 0.5
+HOLD_S = LEASE_S * WAKE_HOLD_SHARE
+
+Answer = Done | Refused | Unavailable
 
 
 class Servers:
-    """What all servers share is the store; what each has of its own is that it can be down."""
+    """What all servers share is the store; what each has of its own is that it can be down, and what it last looked at."""
 
-    def __init__(self, clock: Clock, store: Engine, count: int) -> None:
-        self.clock, self.store = clock, store
+    def __init__(self, clock: Clock, network: Network, database: Database, count: int) -> None:
+        self.clock, self.network, self.database = clock, network, database
         self.up = [True] * count
-        self.pulse = Pulse()
-        self.observe: Callable[[Done], None] = lambda done: None
+        self.silent_since: float | None = None  # no server is up since then
+        self.awoke = 0.0  # when there was one again after a long silence
+        self.orders: dict[str, Order] = {}  # documents in the store
+        self._pulse = Pulse()  # another
+        self._seen = [Pulse()] * count  # each server's copy of it
+        network.places += [self.name(index) for index in range(count)]
         for index in range(count):
             self.clock.after(0.1 * index, lambda index=index: self._waker(index))  # type: ignore[misc]
 
-    def handle(self, session: str, command: c.Command) -> Done | Refused:
-        """One transaction."""
-        (done,) = self.store.perform([lambda: handle(session, command)])
-        if isinstance(done, Exception) and not isinstance(done, Refused):
-            raise done
-        if isinstance(done, Done):
-            self.observe(done)
-        return done
+    @staticmethod
+    def name(index: int) -> str:
+        """The server as a place in the network."""
+        return f"server{index}"
 
-    def pick(self) -> int | None:
-        """A server that is up, if the caller is lucky."""
-        index = self.clock.rng.randrange(len(self.up))
-        return index if self.up[index] else None
-
-    def _crashes(self, index: int) -> bool:
+    def restart(self, index: int, down: float) -> None:
+        """Takes one down for a while."""
         if not self.up[index]:
-            return True
-        if self.clock.chance(self.clock.faults.server_crash):
-            self.up[index] = False
-            down = self.clock.rng.uniform(0.5, 20)
-            self.clock.after(down, lambda: self._start(index))
-            return True
-        return False
+            return
+        self.up[index] = False
+        if not any(self.up):
+            self.silent_since = self.clock.now
+        self.clock.after(down, lambda: self._start(index))
 
     def _start(self, index: int) -> None:
-        self.up[index] = True
+        self.up[index], self._seen[index] = True, Pulse()
+        if self.silent_since is not None:
+            if self.clock.now - self.silent_since > GAP_S:
+                self.awoke = self.clock.now
+            self.silent_since = None
+
+    def _crashes(self, index: int) -> bool:
+        if self.up[index] and self.clock.strikes("server_crash", self.name(index)):
+            self.restart(index, self.clock.rng.uniform(0.5, 20))
+        return not self.up[index]
+
+    def _then(self, index: int, do: Callable[[], None]) -> None:
+        """The next step of a request: at once, or when the server or the store comes to it."""
+        pause = self.database.pause()
+        if self.clock.strikes("server_stall", self.name(index)):
+            pause += self.clock.rng.uniform(1, 15)
+        if pause:
+            self.clock.after(pause, lambda: do() if not self._crashes(index) else None)
+        elif not self._crashes(index):
+            do()
 
     # -- requests -----------------------------------------------------------------------------------------------------
 
-    def request(self, session: str, command: c.Command, reply: Callable[[Done | Refused], None]) -> None:
-        """A person's or program's command; the server may die before it, or after it and before the reply."""
-        index = self.pick()
-        if index is None or self._crashes(index):
-            return
-        done = self.handle(session, command)
-        if not self._crashes(index):
-            self.clock.send(lambda: reply(done))
+    def request(self, source: str, session: str, command: c.Command, reply: Callable[[Answer], None]) -> None:
+        """A command from a place; the server may die before it, or after it and before the reply."""
+        index = self.clock.rng.randrange(len(self.up))
 
-    def facts(self, runner: str, post: FactsPost, reply: Callable[[Done | Refused], None]) -> None:
+        def perform() -> None:
+            done: Answer
+            try:
+                done = self.database.handle(session, command)
+            except Unavailable as away:
+                done = away
+            if not self._crashes(index):
+                self.network.send(self.name(index), source, lambda: reply(done))
+
+        self.network.send(source, self.name(index), lambda: self._then(index, perform))
+
+    def facts(self, runner: str, post: FactsPost, reply: Callable[[Answer], None]) -> None:
         """A runner's batch."""
-        report = c.Report(runner=runner, epoch=post.epoch, first=post.first, facts=post.facts)
-        self.request(post.session, report, reply)
+        report = c.Report(runner=runner, epoch=post.epoch, first=post.first, facts=post.facts, of=post.of)
+        self.request(runner, post.session, report, reply)
 
-    def sync(self, runner: Runner, sync: Sync, reply: Callable[[SyncReply], None]) -> None:
-        """A long poll."""
-        index = self.pick()
-        if index is None:
-            return
-        seen = replace(runner, last_seen_at=self.store.now(), slots_free=sync.free_slots, draining=sync.draining)
-        self.store.put_runner(seen)
+    def sync(self, runner: Runner, sync: Sync, reply: Callable[[SyncReply | None], None]) -> None:
+        """A long poll; None: the server says that it cannot answer now."""
+        index = self.clock.rng.randrange(len(self.up))
+        self.network.send(
+            runner.id, self.name(index), lambda: self._then(index, lambda: self._poll(index, runner, sync, reply))
+        )
+
+    def _poll(self, index: int, runner: Runner, sync: Sync, reply: Callable[[SyncReply | None], None]) -> None:
         until = self.clock.now + sync.wait_s
 
-        def second(first: SyncReply) -> None:
-            def got(last: SyncReply) -> None:
-                both = x.merge(first, last)
-                if x.urgent(both) or self.clock.now >= until:
-                    self.clock.send(lambda: reply(both))
-                else:
-                    self.clock.after(LOOK_S, lambda: second(first))
+        def send(answer: SyncReply | None) -> None:
+            self.network.send(self.name(index), runner.id, lambda: reply(answer))
 
-            if x.urgent(first):
-                until_now = first
-                self._drive(index, x.claim(sync, seen, LEASE_S), lambda last: self.clock.send(
-                    lambda: reply(x.merge(until_now, last))))  # fmt: skip
-            else:
+        try:
+            seen = replace(
+                runner, last_seen_at=self.database.call(lambda engine: engine.now()), slots_free=sync.free_slots,
+                draining=sync.draining, warm=sync.warm, disk_free=sync.disk_free,
+            )  # fmt: skip
+            # Whether that process was replaced is not asked here: the core must bear the late word of a dead one.
+            self.database.call(lambda engine: engine.put_runner(seen))
+        except Unavailable:
+            send(None)
+            return
+
+        def look(first: SyncReply | None) -> None:
+            def got(last: SyncReply | None) -> None:
+                if first is None or last is None:
+                    send(None)
+                    return
+                both = x.merge(first, last)
+                if x.urgent(both, sync) or self.clock.now >= until:
+                    send(both)
+                else:
+                    self.clock.after(LOOK_S, lambda: look(first))
+
+            if self.up[index]:
                 self._drive(index, x.claim(sync, seen, LEASE_S), got)
 
-        self._drive(index, x.renewal(sync, seen, LEASE_S), second)
+        self._drive(index, x.renewal(sync, seen, LEASE_S), look)
 
-    def _drive(self, index: int, exchange: x.Exchange, got: Callable[[SyncReply], None]) -> None:
+    def _drive(self, index: int, exchange: x.Exchange, got: Callable[[SyncReply | None], None]) -> None:
         """Performs an exchange step by step, with time passing between steps."""
 
         def advance(answer: object) -> None:
-            if self._crashes(index):
-                return
             try:
                 step = exchange.send(answer)
             except StopIteration as done:
                 got(done.value)
                 return
-            self.clock.after(self.clock.rng.uniform(0, 0.03), lambda: advance(self._perform(step)))
+            self.clock.after(self.clock.rng.uniform(0, 0.03), lambda: self._then(index, lambda: perform(step)))
+
+        def perform(step: x.Step) -> None:
+            try:
+                answer = self._perform(step)
+            except Unavailable:
+                got(None)
+                return
+            self._then(index, lambda: advance(answer))
 
         advance(None)
 
     def _perform(self, step: x.Step) -> object:
         match step:
             case x.Do(session=session, command=command):
-                return self.handle(session, command)
+                return self.database.handle(session, command)
             case x.Holdings(runner=runner, named=named):
-                known = {i: s for i in named if (s := self.store.session(i)) is not None}
-                return self.store.leased_to(runner), known, self.store.now()
-            case x.Queue():
-                now = self.store.now()
-                online = [
-                    r for r in self.store.runners() if state_of(r, now, POLL_S, LEASE_S) in ("online", "draining")
-                ]
-                return self.store.queued(), online, now
+
+                def read(engine: Engine) -> object:
+                    known = {i: s for i in named if (s := engine.session(i)) is not None}
+                    return engine.leased_to(runner), known, self.order_of(runner), engine.now()
+
+                return self.database.call(read)
+            case x.Queue(pool=pool, runtimes=runtimes, after=after, limit=limit):
+
+                def page(engine: Engine) -> object:
+                    now = engine.now()
+                    online = [
+                        r for r in engine.runners(pool) if state_of(r, now, POLL_S, LEASE_S) in ("online", "draining")
+                    ]
+                    return engine.queued(pool, runtimes, after, limit), online, now
+
+                return self.database.call(page)
+
+    def order_of(self, runner: str) -> Order | None:
+        """The order to drain it; one that was given to an earlier process of it is over."""
+        order, known = self.orders.get(runner), self.database.engine.runner(runner)
+        return order if order is not None and known is not None and known.boot == order.boot else None
 
     # -- the waker ----------------------------------------------------------------------------------------------------
 
     def _waker(self, index: int) -> None:
-        self.clock.after(0.5, lambda: self._waker(index))
+        self.clock.after(WAKER_S, lambda: self._waker(index))
         if not self.up[index]:
             return
-        now = self.store.now()
-        self.pulse = beat(self.pulse, now, LEASE_S)
-        for session in self.store.due(now, 100):
-            if self._crashes(index):
-                return
-            self.handle(session, c.Wake(outage_until=self.pulse.outage_until))
+        try:
+            now = self.database.call(lambda engine: engine.now())
+            if not 0 <= now - self._seen[index].at < GAP_S * PULSE_SHARE:
+                self._seen[index] = self._pulse = beat(self._pulse, now, LEASE_S)
+            due = self.database.call(lambda engine: engine.claim_due(engine.now(), 100, HOLD_S))
+        except Unavailable:
+            return
+        wake = c.Wake(outage_until=self._seen[index].outage_until, good_until=now + GAP_S)
+        for session in due:
+            self._then(index, lambda session=session: self._wake(session, wake))  # type: ignore[misc]
+
+    def _wake(self, session: str, wake: c.Wake) -> None:
+        try:
+            self.database.handle(session, wake)
+        except Unavailable:
+            return

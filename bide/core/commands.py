@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 from msgspec import Struct
@@ -25,6 +26,7 @@ class Create(Struct, frozen=True, kw_only=True):
     input_id: str
     limits: dict[str, float]
     on_loss: Literal["continue", "ask", "fail"] = "ask"
+    labels: tuple[str, ...] = ()
 
 
 class Say(Struct, frozen=True, kw_only=True):
@@ -108,6 +110,18 @@ class Renew(Struct, frozen=True, kw_only=True):
     lease_s: float
 
 
+class Adopt(Struct, frozen=True, kw_only=True):
+    """A later process of the runner has the session's folder as `epoch` left it, and facts of epoch `of` to tell."""
+
+    runner: str
+    runner_name: str
+    boot: str
+    epoch: int
+    of: int
+    was_boot: str
+    lease_s: float
+
+
 class Disown(Struct, frozen=True, kw_only=True):
     """The runner's process that held this epoch is known to be gone, and its runtimes with it."""
 
@@ -117,18 +131,25 @@ class Disown(Struct, frozen=True, kw_only=True):
 
 
 class Report(Struct, frozen=True, kw_only=True):
-    """A runner's facts `first`, `first + 1`, … of one epoch. Safe to repeat for ever."""
+    """A runner's facts `first`, `first + 1`, … of one epoch. Safe to repeat for ever.
+
+    `of` names the epoch that said them where it is not `epoch`: the tail of the one that was adopted.
+    """
 
     runner: str
     epoch: int
     first: int
     facts: tuple[RunnerFact, ...]
+    of: int = 0
 
 
 class Wake(Struct, frozen=True, kw_only=True):
-    """Time has passed. No lease ends before `outage_until`."""
+    """Time has passed. No lease ends before `outage_until`; a word that comes later than `good_until` knows nothing of
+    an outage in between, and changes nothing.
+    """
 
     outage_until: float = 0.0
+    good_until: float = math.inf
 
 
-Command = Create | Input | Grant | Renew | Disown | Report | Wake
+Command = Create | Input | Grant | Renew | Adopt | Disown | Report | Wake

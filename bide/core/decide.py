@@ -11,7 +11,7 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core.draft import Draft
 from bide.core.inputs import accept, check_text
-from bide.core.lease import disown, grant, renew
+from bide.core.lease import adopt, disown, grant, renew
 from bide.core.limits import RETRY_PARK_S
 from bide.core.recovery import end, forfeit, give_up, settle_controls
 from bide.core.refusals import Refused
@@ -35,6 +35,8 @@ def decide(session_id: str, s: Session | None, command: c.Command, now: float) -
             grant(d, command)
         case c.Renew():
             renew(d, command)
+        case c.Adopt():
+            adopt(d, command)
         case c.Disown():
             disown(d, command)
         case c.Report():
@@ -62,6 +64,7 @@ def _create(d: Draft, command: c.Create) -> None:
             author=command.author,
             limits=command.limits,
             on_loss=command.on_loss,
+            labels=command.labels,
         ),
         actor=command.author,
     )
@@ -72,6 +75,8 @@ def _create(d: Draft, command: c.Create) -> None:
 
 def _wake(d: Draft, command: c.Wake) -> None:
     s, now = d.s, d.now
+    if now > command.good_until:
+        return
     if s.lease is not None:
         if now >= max(s.lease.until, command.outage_until):
             _lease_over(d)
@@ -111,7 +116,6 @@ def _phase_over(d: Draft) -> None:
     else:
         reason = "the start took too long"
         d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))
-        give_up(d, reason)
 
 
 def moved(s: Session, until: float) -> Session:

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from bide.core import facts as f
+from bide.core.kept import Kept
 from bide.core.runtime import Order
 from bide.core.wire import Job
 
@@ -14,11 +15,15 @@ from bide.core.wire import Job
 
 
 class Restore(Struct, frozen=True, kw_only=True):
-    """Make the workspace: clone it, or bring back the checkpoint. Answered by `restored` or `not_restored`."""
+    """Make the workspace: clone it, bring back the checkpoint, or (`adopt`) take it up as an earlier process left it.
+
+    Answered by `restored` or `not_restored`.
+    """
 
     session: str
     epoch: int
     job: Job
+    adopt: bool = False
 
 
 class Spawn(Struct, frozen=True, kw_only=True):
@@ -71,23 +76,45 @@ class Thaw(Struct, frozen=True, kw_only=True):
 
 
 class Post(Struct, frozen=True, kw_only=True):
-    """Send facts to the server. Answered by `acked` or `unposted`; sent again until then."""
+    """Send facts to the server. Answered by `acked`; sent again until then. `of`: they are an adopted epoch's."""
 
     session: str
     epoch: int
     first: int
     facts: tuple[f.RunnerFact, ...]
+    of: int = 0
+
+
+class Keep(Struct, frozen=True, kw_only=True):
+    """Write to disk what a later process of the runner needs, before anything else of this moment is done.
+
+    `facts` are new: numbers `at`, … of this epoch. Of all kept so far, those of epoch `telling` from number `first` on
+    are not acknowledged; those before need not be kept any more. Unless `adopted`, nothing of an earlier epoch is.
+    """
+
+    session: str
+    epoch: int
+    adopted: bool
+    at: int
+    facts: tuple[f.RunnerFact, ...]
+    telling: int
+    first: int
+    kept: Kept
 
 
 class Release(Struct, frozen=True, kw_only=True):
-    """Nothing of the session runs here any more. Its folder stays as `warm` cache or as `salvage`."""
+    """Nothing of the session runs here any more. Its folder stays as `warm` cache or as `salvage`.
+
+    `root`: the checkpoint that the folder holds, where the shell knows nothing newer.
+    """
 
     session: str
     epoch: int
     keep: Literal["warm", "salvage"]
+    root: str = ""
 
 
-Effect = Restore | Spawn | Tell | Stop | Capture | Freeze | Thaw | Post | Release
+Effect = Restore | Spawn | Tell | Stop | Capture | Freeze | Thaw | Post | Keep | Release
 
 # -- results: shell -> machine ----------------------------------------------------------------------------------------
 
@@ -103,7 +130,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     kept: tuple[str, ...] = ()
     not_kept: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
-    memory: frozenset[str] = frozenset()
+    memory: frozenset[str] | None = frozenset()  # None: it cannot be read
     moved: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()  # more plain words for the coding agent
     isolation: str = ""

@@ -23,6 +23,7 @@ from bide.core.session import (
     Environment,
     EnvironmentState,
     Lease,
+    Lifecycle,
     Pending,
     Session,
     Turn,
@@ -46,6 +47,7 @@ def created(session_id: str, fact: f.Created, now: float) -> Session:
         runtime_session_id=fact.runtime_session_id,
         model=fact.model,
         pool=fact.pool,
+        labels=fact.labels,
         author=fact.author,
         limits=fact.limits,
         on_loss=fact.on_loss,
@@ -58,14 +60,31 @@ def created(session_id: str, fact: f.Created, now: float) -> Session:
     )
 
 
+# Facts that change nothing of a session but its counters: most of a transcript.
+COUNTED: frozenset[type[f.Fact]] = frozenset(
+    (f.AssistantMessage, f.AssistantThought, f.ToolResult, f.AssumptionRecorded, f.Raw, f.Note, f.Gap)
+)
+
+
+def require_legal(s: Session, fact: f.Fact) -> Lifecycle:
+    """The lifecycle that the fact leads to; raises `Illegal` where there is none."""
+    after = NEXT[s.lifecycle].get(type(fact))
+    if after is None:
+        raise Illegal(f"{f.tag_of(type(fact))} while {s.lifecycle} (session {s.id}, seq {s.last_seq + 1})")
+    return after
+
+
 def evolve(s: Session, e: f.Envelope) -> Session:
     """The session after one more fact. Pure, total over `NEXT`, and the only place where state changes."""
-    after = NEXT[s.lifecycle].get(type(e.fact))
-    if after is None:
-        raise Illegal(f"{e.type} while {s.lifecycle} (session {s.id}, seq {e.seq})")
+    after = require_legal(s, e.fact)
     since = s.since if after == s.lifecycle else e.time
-    moved = replace(s, lifecycle=after, last_seq=e.seq, since=since, n=e.n + 1 if e.n >= 0 else s.n)
-    return _apply(moved, e)
+    n, tail_n = s.n, s.tail_n
+    if e.n >= 0 and e.epoch == s.epoch:
+        n = e.n + 1
+    elif e.n >= 0:
+        tail_n = e.n + 1
+    moved = replace(s, lifecycle=after, last_seq=e.seq, since=since, n=n, tail_n=tail_n)
+    return moved if type(e.fact) in COUNTED else _apply(moved, e)
 
 
 def _apply(s: Session, e: f.Envelope) -> Session:
@@ -171,7 +190,7 @@ def _worked(s: Session, e: f.Envelope) -> Session:
     match fact:
         case f.TurnStarted():
             n = s.turn.n + 1
-            turns = (*bill.turns, (n, e.n))
+            turns = (*bill.turns, (n, e.epoch, e.n))
             s = replace(s, unsaved=replace(bill, turns=turns, since=bill.since or e.time))
             return retimed(replace(s, turn=Turn(n=n, open=True, waiting_for=""), since=e.time, reason=""), e.time)
         case f.TurnEnded():
@@ -203,7 +222,12 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             )  # fmt: skip
             if revived:
                 return retimed(replace(s, phase_until=_phase_until(s, now)), now)
-            return replace(_entering(s, now), n=0, phase_until=now + STARTING_S, held_until=0.0, revoked=False)
+            until = now + (CANCELLING_S if s.cancelling else STARTING_S)
+            s = replace(_entering(s, now), phase_until=until, held_until=0.0, revoked=False)
+            if not fact.adopts:
+                return replace(s, n=0, adopted_from=0, tail_n=0)
+            tail_n = s.tail_n if fact.adopts == s.adopted_from else s.n
+            return replace(s, n=0, adopted_from=fact.adopts, tail_n=tail_n, parking="", window_until=0.0)
         case f.Resuming():
             return s
         case f.Parking(reason=reason):
@@ -214,8 +238,11 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             )  # fmt: skip
         case f.Interrupted(reason=reason):
             window = s.limits["recovery_window_s"] if s.unsaved.turns and not fact.revoked else 0.0
+            # A holder that may not come back is still waited for: until then it believes in its lease.
+            recovery_until = max(now + window, fact.held_until)
             return replace(
-                s, lease=None, starts=s.starts + (s.environment.state == "restoring"), recovery_until=now + window, held_until=fact.held_until, revoked=fact.revoked, reason=reason, queued_at=now, window_until=0.0,
+                s, lease=None, starts=s.starts + (s.environment.state == "restoring"), recovery_until=recovery_until,
+                held_until=fact.held_until, revoked=fact.revoked, reason=reason, queued_at=now, window_until=0.0,
                 phase_until=0.0,
             )  # fmt: skip
         case f.Queued(reason=reason):
@@ -309,9 +336,9 @@ def _checkpointed(s: Session, e: f.Envelope) -> Session:
         return replace(s, reason=fact.reason)
     assert isinstance(fact, f.CheckpointSaved)
     saved = fact.checkpoint
-    turns = tuple(t for t in s.unsaved.turns if t[1] >= saved.at_n)
-    if s.turn.open and not turns:  # saved in the middle of a turn: what follows is unsaved again
-        turns = ((s.turn.n, saved.at_n),)
+    turns = tuple(t for t in s.unsaved.turns if t[1:] >= (saved.epoch, saved.at_n))
+    if saved.turn_open:  # what came of that turn afterwards is unsaved, though it may be over by now
+        turns = ((saved.turn, saved.epoch, saved.at_n), *turns)
     inputs = tuple(p for p in s.inputs if p.id not in saved.consumed and not _settled_by(saved, p))
     return replace(
         s, checkpoint=saved, earlier=s.checkpoint or s.earlier, inputs=inputs, workspace=saved.workspace,

@@ -59,6 +59,7 @@ class Created(_Fact, frozen=True, kw_only=True, tag="session.created"):
     author: str
     limits: dict[str, float]
     on_loss: Literal["continue", "ask", "fail"] = "ask"
+    labels: tuple[str, ...] = ()  # a runner must have them all
 
 
 class Queued(_Fact, frozen=True, kw_only=True, tag="session.queued"):
@@ -71,6 +72,7 @@ class Leased(_Fact, frozen=True, kw_only=True, tag="session.leased"):
     epoch: int
     runner_name: str
     boot: str
+    adopts: int = 0  # the epoch whose facts may still come: the same runner goes on in the same folder
 
 
 class Resuming(_Fact, frozen=True, kw_only=True, tag="session.resuming"):

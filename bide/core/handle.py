@@ -66,7 +66,7 @@ def handle(session_id: str, command: c.Command) -> Work:
         return Done(session=locked.session, repeated=True)
     draft = decide(session_id, locked.session, command, locked.now)
     after = draft.s
-    if isinstance(command, c.Grant | c.Renew) and after.lease is not None:
+    if isinstance(command, c.Grant | c.Renew | c.Adopt) and after.lease is not None:
         after = moved(after, locked.now + command.lease_s)
     envelopes = tuple(draft.envelopes)
     if envelopes or after is not locked.session:

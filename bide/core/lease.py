@@ -11,7 +11,7 @@ from bide.core import facts as f
 from bide.core.draft import Draft
 from bide.core.limits import LEASE_HOLDER_SHARE, OUTAGE_GAP_SHARE
 from bide.core.placement import claimable
-from bide.core.recovery import give_up
+from bide.core.recovery import give_up, settle_controls
 from bide.core.refusals import Refused
 from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, deliverable
 from bide.core.wire import Gone, Granted, Job, News, Renewed, Sync
@@ -51,6 +51,34 @@ def renew(d: Draft, command: c.Renew) -> None:
     d.add(f.Leased(runner=command.runner, epoch=s.epoch, runner_name=command.runner_name, boot=command.boot))
 
 
+def adopt(d: Draft, command: c.Adopt) -> None:
+    """A new lease for a runner that came back with the session's folder intact, unless somebody else was granted one.
+
+    `of` is the epoch whose facts it has still to tell: the last one's, or that of the one before, where the last had
+    not yet said anything of its own.
+    """
+    s = d.s
+    # Adoptions of which the runner never heard: had it, it would name the newer epoch.
+    unheard = command.epoch < s.epoch and command.of == s.adopted_from and not s.n
+    mine = (s.epoch == command.epoch and s.last_boot == command.was_boot) or (unheard and s.last_boot <= command.boot)
+    if s.last_runner != command.runner or not mine:
+        raise Refused("fenced", f"Epoch {command.epoch} is over; {s.epoch} is current.")
+    if unheard and s.lease is not None and s.lease.boot == command.boot:
+        return  # it is granted again
+    if s.lease is None and (s.lifecycle is not Lifecycle.QUEUED or not s.recovery_until or s.revoked):
+        raise Refused("fenced", f"The session is {s.lifecycle} and no longer this runner's.")
+    if command.of != s.epoch and (command.of != s.adopted_from or s.n):
+        raise Refused("fenced", f"Nothing of epoch {command.of} can be told any more.")
+    d.add(
+        f.Leased(
+            runner=command.runner, epoch=s.epoch + 1, runner_name=command.runner_name, boot=command.boot,
+            adopts=command.of,
+        )
+    )  # fmt: skip
+    if s.parking:
+        settle_controls(d, {"user.resume": "it goes on"})  # the park that it waited for is not finished
+
+
 def disown(d: Draft, command: c.Disown) -> None:
     """The holder's process is gone for certain: no waiting for the lease's end."""
     s = d.s
@@ -73,13 +101,25 @@ class Reckoning(Struct, frozen=True, kw_only=True):
     news: tuple[News, ...] = ()
 
 
-def reckon(sync: Sync, held: Iterable[Session], named: Mapping[str, Session], now: float, lease_s: float) -> Reckoning:
-    """Compares what the runner says it holds (`named`: those sessions) with what the store says it holds (`held`)."""
+def reckon(
+    sync: Sync,
+    held: Iterable[Session],
+    named: Mapping[str, Session | None],
+    now: float,
+    lease_s: float,
+    apart: str = "",
+) -> Reckoning:
+    """Compares what the runner says it holds (`named`: those sessions) with what the store says it holds (`held`).
+
+    Processes up to the boot `apart` are those of another machine.
+    """
     renewals: list[tuple[str, int]] = []
     lost: list[Gone] = []
     news: list[News] = []
     for report in sync.leases:
         s = named.get(report.session)
+        if s is None and report.session in named:
+            continue  # a server of a newer release may know it; until then it is neither renewed nor lost
         if s is None:
             lost.append(Gone(session=report.session, epoch=report.epoch, reason="the session was deleted"))
         elif s.epoch != report.epoch or s.last_boot != sync.boot:
@@ -90,15 +130,19 @@ def reckon(sync: Sync, held: Iterable[Session], named: Mapping[str, Session], no
             if fresh is not None:
                 news.append(fresh)
     reported = {(report.session, report.epoch) for report in sync.leases}
+    coming_back = {back.session for back in sync.adopt}
     disowned: list[tuple[str, int]] = []
     again: list[Granted] = []
     for s in held:
-        if s.lease is None or (s.id, s.epoch) in reported:
+        if s.lease is None or (s.id, s.epoch) in reported or s.id in coming_back:
             continue
-        if s.lease.boot < sync.boot:  # a later process speaks; a late word of an earlier one must change nothing
+        # A later process speaks; a late word of an earlier one must change nothing. Of one that was apart nobody knows
+        # whether it has ended: its lease runs out.
+        if apart < s.lease.boot < sync.boot:
             disowned.append((s.id, s.epoch))
         elif s.lease.boot == sync.boot and s.n == 0 and s.lease.until - now > margin(lease_s):
-            again.append(granted(s, s.lease.until - now, lease_s))
+            # Never more than a whole lease, though the clock was set back meanwhile.
+            again.append(granted(s, min(s.lease.until - now, lease_s), lease_s))
     return Reckoning(
         renew=tuple(renewals), lost=tuple(lost), disown=tuple(disowned), again=tuple(again), news=tuple(news)
     )
@@ -115,7 +159,11 @@ def news_for(s: Session, cursor: int, parking: bool, cancelling: bool) -> News |
 
 def granted(s: Session, ttl_s: float, lease_s: float) -> Granted:
     """The lease as the runner gets it. `ttl_s` is what is left of it, counted from now."""
-    return Granted(session=s.id, epoch=s.epoch, ttl_s=ttl_s, margin_s=margin(lease_s), job=job_of(s))
+    adopted_from, tail_n = (s.adopted_from, s.tail_n) if s.n == 0 else (0, 0)
+    return Granted(
+        session=s.id, epoch=s.epoch, ttl_s=ttl_s, margin_s=margin(lease_s), job=job_of(s, adopted=adopted_from > 0),
+        adopted_from=adopted_from, tail_n=tail_n,
+    )  # fmt: skip
 
 
 def renewed(s: Session, lease_s: float) -> Renewed:
@@ -123,9 +171,11 @@ def renewed(s: Session, lease_s: float) -> Renewed:
     return Renewed(session=s.id, epoch=s.epoch, ttl_s=lease_s, margin_s=margin(lease_s))
 
 
-def job_of(s: Session) -> Job:
+def job_of(s: Session, *, adopted: bool = False) -> Job:
     """All that a runner needs to know of a session."""
     controls = tuple(p for p in s.inputs if p.type not in RUNTIME_INPUTS and p.status == "accepted")
+    # One that came back knows what it told and what has become of it; the server may have heard the half of that.
+    told = tuple(p for p in s.inputs if adopted and p.type in RUNTIME_INPUTS and p.status == "delivered")
     return Job(
         project=s.project,
         runtime=s.runtime,
@@ -135,7 +185,7 @@ def job_of(s: Session) -> Job:
         branch=s.workspace.branch,
         environment_id=s.environment.id,
         checkpoint=s.checkpoint,
-        inputs=(*controls, *deliverable(s)),
+        inputs=(*controls, *told, *deliverable(s)),
         cursor=s.last_seq,
         turn=s.turn.n,
         blocking=tuple(q.id for q in s.questions if q.blocking),

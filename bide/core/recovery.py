@@ -174,7 +174,7 @@ def _turns_lost(d: Draft) -> tuple[f.Lost, ...]:
     s, recovery = d.s, "its inputs are delivered again"
     return tuple(
         f.Lost(what=f"turn {turn}", reason=f"{s.reason}; it was not saved yet", recovery=recovery)
-        for turn, _ in s.unsaved.turns
+        for turn, _, _ in s.unsaved.turns
     )[-LOST_ITEMS_MAX:]
 
 

@@ -76,6 +76,7 @@ CODES: dict[str, tuple[Kind, str]] = {
     "no_project": (Kind.NOT_FOUND, "Create it with PUT /v1/projects/{name}."),
     "no_question": (Kind.NOT_FOUND, "List the open questions with `bide inbox`."),
     "no_runner": (Kind.NOT_FOUND, "List the runners with `bide runners`."),
+    "no_drain": (Kind.NOT_FOUND, "Order it with `bide drain RUNNER`."),
     "no_blob": (Kind.NOT_FOUND, "It was deleted or never uploaded."),
     "no_route": (Kind.NOT_FOUND, "See /openapi.json for what is here."),
     "ended": (Kind.CONFLICT, "Send it a message to go on, while its checkpoint is kept."),

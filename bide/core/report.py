@@ -7,13 +7,14 @@ from msgspec.structs import replace
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.draft import Draft
+from bide.core.evolve import COUNTED
 from bide.core.hearing import cut
 from bide.core.ids import question_id
 from bide.core.inputs import park_if_asked
 from bide.core.limits import COST_TOKENS_MAX, COST_USD_MAX, QUESTION_BYTES, QUESTIONS_MAX
 from bide.core.recovery import GO_ON, after_loss, end, park, say
 from bide.core.refusals import Refused
-from bide.core.session import Lifecycle, blocked, deliverable
+from bide.core.session import Lifecycle, Session, blocked, deliverable
 
 RUNNER, RUNTIME = "runner", "runtime"
 _RUNTIME_SAYS = (f.AssistantMessage, f.AssistantThought, f.ToolCall, f.ToolResult, f.AssumptionRecorded, f.Cost)
@@ -24,19 +25,33 @@ def report(d: Draft, command: c.Report) -> None:
     s = d.s
     if command.epoch != s.epoch or command.runner != s.last_runner:
         raise Refused("fenced", f"Epoch {command.epoch} of this session is over; {s.epoch} is current.")
-    if command.first > s.n:
-        raise Refused("gap", f"Facts {s.n} to {command.first - 1} are missing.", next=s.n)
-    fresh = command.facts[s.n - command.first :]
+    d.of = command.of or s.epoch
+    if d.of not in (s.epoch, s.adopted_from):
+        raise Refused("fenced", f"Epoch {d.of} was not adopted; nothing of it can be told any more.")
+    expected = awaited(s, d.of)
+    if command.first > expected:
+        raise Refused("gap", f"Facts {expected} to {command.first - 1} are missing.", next=expected)
+    fresh = command.facts[expected - command.first :]
     if not fresh:
         return
+    if d.of != s.epoch and s.n:
+        raise Refused("fenced", f"Epoch {s.epoch} has spoken; nothing of {d.of} can be told any more.")
     if s.lease is None:
-        if s.lifecycle is Lifecycle.QUEUED and s.recovery_until:
+        if s.lifecycle is Lifecycle.QUEUED and s.recovery_until and not s.revoked:
             raise Refused("lease_over", "The lease ran out, and nobody else was granted one yet.")
         raise Refused("fenced", "The session is no longer this runner's.")
-    for fact in fresh:
+    for n, fact in enumerate(fresh, expected):
+        if type(fact) in COUNTED:
+            d.add(fact, actor=RUNTIME if isinstance(fact, _RUNTIME_SAYS) else RUNNER, n=n)
+            continue
+        _one(d, fact, n)
         if d.s.lease is None:
             break  # what a runner says after its last word does not count
-        _one(d, fact, d.s.n)
+
+
+def awaited(s: Session, of: int) -> int:
+    """The n of the next fact of this epoch: the current one, or the one that was adopted."""
+    return s.n if of in (0, s.epoch) else s.tail_n
 
 
 def _one(d: Draft, fact: f.RunnerFact, n: int) -> None:
@@ -60,8 +75,8 @@ def _one(d: Draft, fact: f.RunnerFact, n: int) -> None:
             d.add(f.QuestionAsked(question=own), actor=RUNTIME, n=n)
         case f.CheckpointSaved(checkpoint=saved):
             # The name is what the runner must have written under this lease; what it says is not asked.
-            root = f"{d.session_id}/{d.s.epoch}-{saved.n}"
-            current = replace(saved, root=root, epoch=d.s.epoch, event_seq=d.s.last_seq + 1, saved_at=d.now)
+            root = f"{d.session_id}/{d.of}-{saved.n}"
+            current = replace(saved, root=root, epoch=d.of, event_seq=d.s.last_seq + 1, saved_at=d.now)
             d.add(f.CheckpointSaved(checkpoint=current), actor=actor, n=n)
         case f.Cost():
             usd, tokens = min(max(fact.usd, 0.0), COST_USD_MAX), min(max(fact.tokens, 0), COST_TOKENS_MAX)

@@ -1,6 +1,6 @@
 """One leased session on its runner: pure, clock passed in. Results and orders go in, effects come out.
 
-The workspace is `restoring`, `here` or `leaving`; the runtime is `none`, `starting`, `idle`, `working` or `stopping`;
+The workspace is `restoring`, `here` or `leaving`, or (`telling`) what an adopted epoch has still to tell comes first; the runtime is `none`, `starting`, `idle`, `working` or `stopping`;
 a goal (`park`, `finish`, `cancel`, `fail`) means: stop the runtime, save, say the last word. `_go_on` is the whole
 policy: whatever came in, it looks at what is there and starts the one next thing.
 """
@@ -13,12 +13,14 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
 from bide.core import runtime as r
+from bide.core.deliveries import Deliveries
 from bide.core.hearing import fact_of, restored_fact
+from bide.core.kept import Kept
 from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
 from bide.core.recovery import GO_ON
 from bide.core.saver import Saver
-from bide.core.session import RUNTIME_INPUTS, Pending, delivery_order
+from bide.core.session import RUNTIME_INPUTS, Pending
 from bide.core.toolcalls import ToolCalls
 from bide.core.wire import Granted, News
 
@@ -34,7 +36,8 @@ class Run:
         self.deadline, self.frozen_at = deadline, 0.0
         self.wall = wall  # what to add to `now` for epoch seconds: ids name their moment, nothing is ordered by it
         self.out: list[e.Effect] = []
-        self.place: Literal["restoring", "here", "leaving"] = "restoring"
+        self.place: Literal["telling", "restoring", "here", "leaving"] = "restoring"
+        self.adopted = grant.adopted_from > 0
         self.runtime: Literal["none", "starting", "idle", "working", "stopping"] = "none"
         self.runtime_until = 0.0  # deadline of starting and of an interrupt under way
         self.interrupting = False
@@ -42,33 +45,32 @@ class Run:
         self.tries = 0  # runtime starts that led nowhere
         self.can = r.Capabilities()
         self.version = ""
+        self.conversation = job.runtime_session_id
         self.isolation = ""
-        self.queue: list[Pending] = []
         self.cursor = job.cursor
-        self.heard: set[str] = set()
-        self.untaken: dict[str, Pending] = {}  # told to the runtime, not yet found in its state
         self.turn, self.turn_open = job.turn, False
         self.goal: Goal = ""
         self.goal_text = ""
         self.goal_at = 0.0
         self.cut_short = False  # a drain interrupted a turn: it goes on elsewhere by itself
         self.parking_told = self.cancel_told = False
-        self.preamble = list(job.report)
-        self.told: list[str] = []  # the preamble of the turn under way, should it have to be told again
         self.resumed_midway = False  # the restored conversation holds an input whose turn never ended
         self.saver = Saver(self.session, self.epoch, job.checkpoint, job.limits["checkpoint_interval_s"], now)
         self.outbox = Outbox(self.session, self.epoch)
+        self.deliveries = Deliveries(self.outbox, self.saver, job.report)
         self.tools = ToolCalls(self.outbox, job.blocking)
         self.record, self.receipt = self.outbox.record, self.outbox.receipt
-        self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=job))
-        self._hear_inputs(job.inputs, now)
+        self.kept: Kept | None = None  # as it was last written to disk
+        if not self.adopted:
+            self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=job))
+        self.hear_inputs(job.inputs, now)
 
     # -- what the server says ---------------------------------------------------------------------------------------
 
     def news(self, news: News, now: float) -> None:
         """New inputs, and whether to park or to cancel."""
         self.cursor = max(self.cursor, news.cursor)
-        self._hear_inputs(news.inputs, now)
+        self.hear_inputs(news.inputs, now)
         if news.parking and not self.parking_told:
             self.set_goal("park", news.parking)
         elif not news.parking and self.parking_told and self.goal == "park" and not self.outbox.closed:
@@ -88,31 +90,36 @@ class Run:
     def interrupt_for_drain(self, now: float) -> None:
         """Stops a running turn because the runner must go."""
         if self.runtime == "working" and self.turn_open:
-            self.cut_short = not self.interrupting
+            self.cut_short = self.cut_short or not self.interrupting
             self._interrupt_turn(f"drain-{self.epoch}", now)
 
-    def _hear_inputs(self, inputs: tuple[Pending, ...], now: float) -> None:
-        fresh = [p for p in inputs if p.id not in self.heard]
-        self.heard.update(p.id for p in fresh)
+    def end_runtime(self, *, force: bool) -> None:
+        """Ends the runtime whatever it does; what it leaves behind is taken up later."""
+        if self.runtime in ("starting", "idle", "working"):
+            self.cut_short = self.cut_short or (self.turn_open and not self.interrupting)
+            self.runtime, self.runtime_until = "stopping", 0.0
+            self.out.append(e.Stop(session=self.session, epoch=self.epoch, force=force))
+
+    def hear_inputs(self, inputs: tuple[Pending, ...], now: float) -> None:
+        """Inputs in the order of their acceptance; those heard before are passed over."""
+        fresh = self.deliveries.hear(inputs)
         for pending in fresh:
             if pending.type in RUNTIME_INPUTS:
-                self.queue.append(pending)
                 self.tools.blocking.discard(pending.question_id)
-        self.queue.sort(key=delivery_order)
         for pending in fresh:  # after the messages: one of them may be what it drops
             if pending.type == "user.interrupt":
                 self._interrupt(pending, now)
 
     def _interrupt(self, pending: Pending, now: float) -> None:
         if pending.drop_queued:
-            for dropped in [p for p in self.queue if p.seq < pending.seq]:
-                self.queue.remove(dropped)
-                self.receipt(dropped.id, "withdrawn", how="dropped by an interrupt", code="dropped")
+            self.deliveries.drop(pending.seq)
+        self.cut_short = self.resumed_midway = False  # what a person stops does not go on by itself
         if self.runtime == "working" and self.turn_open:
             self.receipt(pending.id, "delivered", how="interrupt", turn=self.turn)
-            self.cut_short = False
             self.interrupts.append(pending.id)
             self._interrupt_turn(pending.id, now)
+        elif self.turn_open:  # its runtime is gone, or going: the turn is closed when that is known
+            self.interrupts.append(pending.id)
         else:
             self.receipt(pending.id, "consumed", how="nothing was running")
 
@@ -126,16 +133,32 @@ class Run:
 
     def restored(self, done: e.Restored, now: float) -> None:
         """The workspace is here."""
-        self.place, self.saver.unsaved, self.saver.saved_at = "here", done.source == "fresh", now
+        self.place, self.saver.saved_at = "here", now
+        self.saver.unsaved = self.saver.unsaved if self.adopted else done.source == "fresh"
         self.record(restored_fact(done, self.saver.last.n if self.saver.last else 0))
         if done.moved:
             self.record(f.EnvironmentMoved(source=done.moved[0], target=done.moved[1]))
-        self.preamble += done.notes
+        self.deliveries.preamble += done.notes
         self.isolation = done.isolation
-        if self._settle(done.memory, "found in the restored conversation"):
-            self.preamble.append(GO_ON)
-            self.resumed_midway = not self.queue
+        found = self.deliveries.settle(done.memory or frozenset(), "found in the restored conversation", self.turn)
+        if self.adopted:
+            found = self._close_what_was_open(done.memory)
+        if found:
+            self.deliveries.preamble.append(GO_ON)
+            self.resumed_midway = not self.deliveries.queue
         self.go_on(now)
+
+    def _close_what_was_open(self, memory: frozenset[str] | None) -> bool:
+        """The runtime ended with the process that held it; whether it goes on by a word of ours."""
+        if memory is None:
+            self.deliveries.doubt("its runner was restarted, and the runtime's state cannot be read")
+        self.deliveries.requeue()
+        going_on = (self.turn_open or self.cut_short) and not self.interrupts
+        if self.turn_open:
+            self.record(f.RuntimeExited(reason="its runner was restarted"))
+            self._close_turn("interrupted")
+        self.cut_short = False
+        return going_on
 
     def not_restored(self, failed: e.NotRestored, now: float) -> None:
         """There is no workspace: the last word of this lease."""
@@ -144,6 +167,7 @@ class Run:
         else:
             self.record(f.Error(code=failed.code, sentence=failed.sentence, hint=failed.hint))
             self.record(f.Ended(outcome="failed", summary=failed.sentence))
+        self.saver.last = None  # the folder holds nothing of it
         self._leave()
 
     def heard_event(self, event: r.RuntimeEvent, now: float) -> None:
@@ -157,7 +181,7 @@ class Run:
                 if not self.turn_open and self.runtime == "idle":
                     self._open_turn(())
             case r.Consumed(input_id=input_id):
-                self._took(input_id, "")
+                self.deliveries.took(input_id, "", self.turn)
             case r.Idle():
                 self._idle(event, now)
             case r.Exited() | r.Glimpsed():
@@ -175,16 +199,19 @@ class Run:
         if was == "none":
             return
         self.record(f.RuntimeExited(reason=reason))
-        self._settle(memory or frozenset(), "found in its conversation after it ended")
+        self.deliveries.settle(memory or frozenset(), "found in its conversation after it ended", self.turn)
         if memory is None:
-            for pending in self.untaken.values():
-                self.receipt(pending.id, "unconfirmed", how="the runtime ended, and its state cannot be read")
-            self.untaken.clear()
-        self._requeue()
+            self.deliveries.doubt("the runtime ended, and its state cannot be read")
+        self.deliveries.requeue()
         if self.turn_open:
             self._close_turn("interrupted" if wanted else "failed", reason)
         if not wanted:
             self._ended_by_itself(reason)
+        self.go_on(now)
+
+    def acked(self, next_n: int, of: int, now: float) -> None:
+        """The server stored all facts of that epoch before `next_n`."""
+        self.outbox.acked(next_n, of)
         self.go_on(now)
 
     def captured(self, done: e.Captured, now: float) -> None:
@@ -203,6 +230,9 @@ class Run:
 
     def go_on(self, now: float) -> None:
         """Starts the one next thing. Called after everything that comes in; does nothing while frozen."""
+        if self.place == "telling" and self.outbox.telling == self.epoch:
+            self.place = "restoring"
+            self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=self.job, adopt=True))
         if self.frozen_at or self.outbox.closed or self.place != "here":
             return
         # Before the next turn begins, so that the end of this one is saved; it delays no input.
@@ -213,11 +243,11 @@ class Run:
         elif self.runtime == "none":
             self._spawn(now)
         elif self.runtime == "idle":
-            if self.queue:
-                self._deliver(self.queue.pop(0))
+            if self.deliveries.queue:
+                self._deliver(self.deliveries.queue[0])
             elif self.resumed_midway:
                 self._nudge(now)
-        elif self.runtime == "working" and self.queue and self.turn_open:
+        elif self.runtime == "working" and self.deliveries.queue and self.turn_open:
             self._into_turn(now)
 
     def tick(self, now: float) -> None:
@@ -261,6 +291,7 @@ class Run:
             return
         first = not self.version
         self.runtime, self.runtime_until, self.can, self.version = "idle", 0.0, event.capabilities, event.version
+        self.conversation = event.runtime_session_id or self.conversation
         if first:
             self.record(
                 f.RuntimeStarted(
@@ -279,28 +310,26 @@ class Run:
 
     def _deliver(self, pending: Pending) -> None:
         self._open_turn((pending.id,))
-        self.untaken[pending.id] = pending
-        self.receipt(pending.id, "delivered", how="next_turn", turn=self.turn)
-        self.told, self.preamble, self.resumed_midway = self.preamble, [], False
-        self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble="\n".join(self.told)))
+        self.deliveries.tell(pending, "next_turn", self.turn)
+        self.resumed_midway = False
+        self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble=self.deliveries.preface()))
 
     def _nudge(self, now: float) -> None:
         """A bide-authored word where nobody's input is due, so that a turn cut short is taken up again."""
         self.resumed_midway = False
         self._open_turn(())
-        self.told, self.preamble = self.preamble or [GO_ON], []
+        self.deliveries.preamble = self.deliveries.preamble or [GO_ON]
         input_id = ids.mint(now + self.wall, self.session, self.epoch, "go on", self.outbox.n)
-        self._tell(r.Deliver(input_id=input_id, text="\n".join(self.told)))
+        self._tell(r.Deliver(input_id=input_id, text=self.deliveries.preface()))
 
     def _into_turn(self, now: float) -> None:
         """Queued inputs that need not wait for the turn's end: redirects stop it, steers join it."""
-        if self.queue[0].delivery == "interrupt":
-            self._interrupt_turn(self.queue[0].id, now)
+        queue = self.deliveries.queue
+        if queue[0].delivery == "interrupt":
+            self._interrupt_turn(queue[0].id, now)
             return
-        for pending in [p for p in self.queue if p.delivery == "steer" and self.can.steer and not self.interrupting]:
-            self.queue.remove(pending)
-            self.untaken[pending.id] = pending
-            self.receipt(pending.id, "delivered", how="steer", turn=self.turn)
+        for pending in [p for p in queue if p.delivery == "steer" and self.can.steer and not self.interrupting]:
+            self.deliveries.tell(pending, "steer", self.turn)
             self._tell(r.Steer(input_id=pending.id, text=pending.text))
 
     def _open_turn(self, input_ids: tuple[str, ...]) -> None:
@@ -321,9 +350,7 @@ class Run:
         if not self.turn_open:
             return
         self.tries = 0
-        for pending in list(self.untaken.values()):
-            self.receipt(pending.id, "unconfirmed", how="the turn ended, and its state does not show the input")
-        self.untaken.clear()
+        self.deliveries.doubt("the turn ended, and its state does not show the input")
         if event.result == "interrupted":
             self.tools.finish = None
         else:
@@ -335,7 +362,7 @@ class Run:
         summary, self.tools.finish = self.tools.finish, None
         if summary is None:
             return
-        if self.queue or self.tools.blocking:
+        if self.deliveries.queue or self.tools.blocking:
             self.record(f.Note(text=f"Finish was asked too early: {summary}", code="not_finished"))
         else:
             self.set_goal("finish", summary)
@@ -349,30 +376,6 @@ class Run:
             )
             self.set_goal("fail", sentence)
 
-    def _settle(self, memory: frozenset[str], how: str) -> bool:
-        """Inputs that the runtime's saved state contains are taken; whether there were any."""
-        found = [p for p in (*self.untaken.values(), *self.queue) if p.id in memory]
-        for pending in found:
-            self._took(pending.id, how)
-        self.queue = [p for p in self.queue if p.id not in memory]
-        return bool(found)
-
-    def _took(self, input_id: str, how: str) -> None:
-        self.untaken.pop(input_id, None)
-        if input_id in self.heard and input_id not in self.saver.taken:
-            self.saver.taken.append(input_id)
-            self.saver.unsaved = True
-            self.receipt(input_id, "consumed", how=how, turn=self.turn)
-
-    def _requeue(self) -> None:
-        """Inputs told to a process that died before taking them: safe to tell again, a bounded number of times."""
-        for pending in self.untaken.values():
-            self.receipt(pending.id, "accepted", how="the runtime ended before taking it; it is told again")
-        if self.untaken:
-            self.preamble, self.told = [*self.told, *self.preamble], []
-        self.queue[:0] = self.untaken.values()
-        self.untaken.clear()
-
     def _tell(self, order: r.Order) -> None:
         self.out.append(e.Tell(session=self.session, epoch=self.epoch, order=order))
 
@@ -381,10 +384,9 @@ class Run:
         assert self.saver.last is not None
         match self.goal:
             case "park":
-                seconds = round(now - self.goal_at, 3)
-                self.record(
-                    f.Parked(checkpoint=self.saver.last.n, seconds=seconds, reason=self.goal_text, go_on=self.cut_short)
-                )
+                seconds, last = round(now - self.goal_at, 3), self.saver.last.n
+                go_on = self.cut_short or (self.resumed_midway and not self.parking_told)
+                self.record(f.Parked(checkpoint=last, seconds=seconds, reason=self.goal_text, go_on=go_on))
             case "finish":
                 self.record(f.Ended(outcome="completed", summary=self.goal_text))
             case "cancel":

@@ -6,13 +6,15 @@ runner asked, and it freezes a session before the server could give it to anybod
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from bide.core import effects as e
 from bide.core import runtime as r
+from bide.core.kept import Left
 from bide.core.limits import FROZEN_S
 from bide.core.run import Run
-from bide.core.wire import Gone, Granted, Held, News, Renewed
+from bide.core.takeup import keep, take_up
+from bide.core.wire import Adoptable, Gone, Granted, Held, News, Renewed
 
 DRAINS = "its runner drains"
 
@@ -20,11 +22,15 @@ DRAINS = "its runner drains"
 class Runner:
     """All leases of one runner process."""
 
-    def __init__(self, wall: float = 0.0) -> None:
-        """`wall` is what to add to this machine's monotonic clock for epoch seconds."""
+    def __init__(self, wall: float = 0.0, left: Iterable[Left] = ()) -> None:
+        """`wall` is what to add to this machine's monotonic clock for epoch seconds; `left` is what an earlier process
+        of this runner left behind.
+        """
         self.wall = wall
         self.runs: dict[str, Run] = {}
-        self.seen: dict[str, int] = {}  # highest epoch ever granted: a late or doubled grant stays dead
+        self.left = {each.session: each for each in left}  # until the server has said what becomes of it
+        # Highest epoch ever granted: a late or doubled grant stays dead.
+        self.seen: dict[str, int] = {each.session: each.epoch for each in self.left.values()}
         self.draining = False
 
     # -- the server ---------------------------------------------------------------------------------------------------
@@ -42,14 +48,32 @@ class Runner:
             for run in self.runs.values()
         )
 
+    def adoptable(self) -> tuple[Adoptable, ...]:
+        """What to offer in the next sync."""
+        return tuple(
+            Adoptable(session=each.session, epoch=each.epoch, of=each.of, boot=each.boot)
+            for each in self.left.values()
+            if each.whole
+        )
+
+    def let_go_of_left(self) -> list[e.Effect]:
+        """Nobody asks for what an earlier process left: folders that are saved stay as caches, others as salvage."""
+        return [effect for session in list(self.left) for effect in self._let_go(session)]
+
     def granted(self, grant: Granted, asked_at: float, now: float) -> list[e.Effect]:
         """A new lease, unless it is late or doubled."""
         deadline = asked_at + grant.ttl_s - grant.margin_s
         if grant.epoch <= self.seen.get(grant.session, 0) or now >= deadline:
             return []
         self.seen[grant.session] = grant.epoch
-        ended = self._end(grant.session)
-        run = self.runs[grant.session] = Run(grant, deadline, now, self.wall)
+        left = self.left.get(grant.session)
+        if grant.adopted_from and left is not None:
+            del self.left[grant.session]
+            ended, run = [], take_up(grant, left, deadline, now, self.wall)
+        else:
+            ended = [*self._let_go(grant.session), *self._end(grant.session)]
+            run = Run(grant, deadline, now, self.wall)
+        self.runs[grant.session] = run
         if self.draining:
             run.set_goal("park", DRAINS)
         return [*ended, *self._take(run, now)]
@@ -71,6 +95,9 @@ class Runner:
 
     def gone(self, gone: Gone) -> list[e.Effect]:
         """Somebody else may hold it now: the runtime is ended, the folder is kept as salvage."""
+        left = self.left.get(gone.session)
+        if left is not None and left.epoch == gone.epoch:
+            return self._let_go(gone.session)
         run = self._run(gone.session, gone.epoch)
         return self._end(gone.session) if run else []
 
@@ -89,9 +116,9 @@ class Runner:
 
         return self._with(news.session, news.epoch, now, apply)
 
-    def acked(self, session: str, epoch: int, next_n: int, now: float) -> list[e.Effect]:
-        """The server stored all facts before `next_n`."""
-        return self._with(session, epoch, now, lambda run: run.outbox.acked(next_n))
+    def acked(self, session: str, epoch: int, next_n: int, now: float, of: int = 0) -> list[e.Effect]:
+        """The server stored all facts before `next_n`; `of` as in the post."""
+        return self._with(session, epoch, now, lambda run: run.acked(next_n, of, now))
 
     def drain(self, now: float) -> list[e.Effect]:
         """Park everything: the waiting at once, the working at the end of their turn."""
@@ -108,6 +135,21 @@ class Runner:
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
             run.interrupt_for_drain(now)
+            effects += self._take(run, now)
+        return effects
+
+    def go_on_taking(self) -> None:
+        """The order to drain was taken back; what is parking already parks."""
+        self.draining = False
+
+    def leave(self, now: float) -> list[e.Effect]:
+        """The process must go and nothing can be saved elsewhere: runtimes end in order, so that their folders are
+        whole for the next process.
+        """
+        effects: list[e.Effect] = []
+        for run in list(self.runs.values()):
+            run.set_goal("park", DRAINS)
+            run.end_runtime(force=bool(run.frozen_at))
             effects += self._take(run, now)
         return effects
 
@@ -185,13 +227,23 @@ class Runner:
         return self._take(run, now)
 
     def _take(self, run: Run, now: float) -> list[e.Effect]:
+        if (kept := keep(run)) is not None:
+            run.out.insert(0, kept)
         if (post := run.outbox.next_post(now)) is not None:
             run.out.append(post)
         if run.outbox.closed and not run.outbox.unacked:
             del self.runs[run.session]
-            run.out.append(e.Release(session=run.session, epoch=run.epoch, keep="warm"))
+            root = run.saver.last.root if run.saver.last else ""
+            run.out.append(e.Release(session=run.session, epoch=run.epoch, keep="warm", root=root))
         effects, run.out = run.out, []
         return effects
+
+    def _let_go(self, session: str) -> list[e.Effect]:
+        left = self.left.pop(session, None)
+        if left is None:
+            return []
+        root = left.kept.checkpoint.root if left.saved and left.kept.checkpoint else ""
+        return [e.Release(session=session, epoch=left.epoch, keep="warm" if root else "salvage", root=root)]
 
     def _end(self, session: str) -> list[e.Effect]:
         run = self.runs.pop(session, None)

@@ -6,6 +6,7 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.hearing import clean
+from bide.core.kept import Kept
 from bide.core.limits import retry_wait_s
 
 
@@ -25,6 +26,11 @@ class Saver:
         self.quiet = True
         self.failed = 0
         self.not_before = 0.0
+
+    def adopt(self, kept: Kept) -> None:
+        """Goes on after the captures of an earlier process."""
+        self.n, self.taken = max(self.n, kept.attempts), list(kept.taken)
+        self.unsaved = kept.unsaved or kept.turn_open
 
     def due(self, now: float, turn_open: bool) -> bool:
         """Whether to begin one now, with no goal in sight."""
@@ -70,7 +76,7 @@ class Saver:
             input_cursor=self.input_cursor, at_n=asked.at_n, files=done.files, bytes=done.bytes,
             new_bytes=done.new_bytes, seconds=done.seconds, consistency="quiet" if self.quiet else "crash",
             verified_at=done.verified_at, kept=done.kept, not_kept=done.not_kept, workspace=done.workspace,
-            runtime_version=version, stopped=done.stopped,
+            runtime_version=version or (self.last.runtime_version if self.last else ""), stopped=done.stopped,
         )  # fmt: skip
         return f.CheckpointSaved(checkpoint=self.last)
 

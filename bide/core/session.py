@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from bide.core import facts as f
 
-VERSION = 1  # of the stored form of `Session`; another version is rebuilt from its facts
+VERSION = 2  # of the stored form of `Session`; another version is rebuilt from its facts
 
 
 class Lifecycle(StrEnum):
@@ -77,7 +77,7 @@ class Unsaved(Struct, frozen=True, kw_only=True):
     """What has happened since the last checkpoint: the bill, should the runner be lost."""
 
     since: float = 0.0
-    turns: tuple[tuple[int, int], ...] = ()  # (turn, n of the fact that opened it)
+    turns: tuple[tuple[int, int, int], ...] = ()  # (turn, epoch and n of the fact that opened it)
     tools: int = 0
     files: tuple[str, ...] = ()
 
@@ -99,6 +99,7 @@ class Session(Struct, frozen=True, kw_only=True):
     workspace: f.Workspace
     environment: Environment
     created_at: float
+    labels: tuple[str, ...] = ()  # what its runner must have
     lifecycle: Lifecycle = Lifecycle.QUEUED
     outcome: str = ""
     summary: str = ""
@@ -108,6 +109,8 @@ class Session(Struct, frozen=True, kw_only=True):
     lease: Lease | None = None
     epoch: int = 0
     n: int = 0  # the next runner fact of this epoch
+    adopted_from: int = 0  # the epoch whose last facts may come before the first of this one
+    tail_n: int = 0  # the next of those
     last_seq: int = 0
     version: int = VERSION
     inputs: tuple[Pending, ...] = ()
@@ -121,7 +124,7 @@ class Session(Struct, frozen=True, kw_only=True):
     cancelling: bool = False
     phase_until: float = 0.0  # deadline of a transitional state
     window_until: float = 0.0  # end of the online window while it waits
-    recovery_until: float = 0.0  # interrupted, and its own runner may still come back
+    recovery_until: float = 0.0  # interrupted, and its own runner may still come back, or still believes in its lease
     revoked: bool = False  # it may not: it was given up on
     held_until: float = 0.0  # a former holder may believe in its lease until then; nobody else is granted one
     starts: int = 0  # failed in a row

@@ -17,7 +17,7 @@ class ToolCalls:
 
     def __init__(self, outbox: Outbox, blocking: Iterable[str]) -> None:
         self._outbox = outbox
-        self._made: dict[str, str] = {}  # a call's own id -> what came of it: a repeated call makes nothing new
+        self.made: dict[str, str] = {}  # a call's own id -> what came of it: a repeated call makes nothing new
         self.blocking = set(blocking)
         self.finish: str | None = None  # the summary, once asked for
 
@@ -26,12 +26,12 @@ class ToolCalls:
         if isinstance(call, e.Finish):
             self.finish = cut(call.summary, QUESTION_BYTES)[0]
             return ""
-        if call.key in self._made:
-            return self._made[call.key]
+        if call.key in self.made:
+            return self.made[call.key]
         given = ids.mint(wall, self._outbox.session, self._outbox.epoch, self._outbox.n)
         made = ids.question_id(self._outbox.session, given) if isinstance(call, e.Asked) else given
         if call.key:
-            self._made[call.key] = made
+            self.made[call.key] = made
         if isinstance(call, e.Assumed):
             self._outbox.record(
                 f.AssumptionRecorded(id=made, text=cut(call.text, QUESTION_BYTES)[0], impact=call.impact)

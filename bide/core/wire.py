@@ -10,14 +10,15 @@ from bide.core.runtime import Runtime
 from bide.core.session import Pending
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # hosts that no proxy and no other machine can reach
-PROTOCOL = 1
-PROTOCOL_OLDEST = 1
+PROTOCOL = 2  # 1: no adoption, no drain by the server
+PROTOCOL_OLDEST = PROTOCOL - 1  # one release apart works both ways
 
 
 class Register(Struct, frozen=True, kw_only=True):
     """`POST /v1/runners`: who the runner is and what it has. Asking again with the same name renews it.
 
     `boot` names the runner's process; a later process of the same runner has a greater one (ids are time-ordered).
+    `home` names the folder that it holds for itself: of two processes there the earlier one has ended.
     """
 
     name: str
@@ -26,8 +27,10 @@ class Register(Struct, frozen=True, kw_only=True):
     root: str = ""
     isolation: str = "none"
     runtimes: tuple[Runtime, ...] = ()
+    labels: tuple[str, ...] = ()
     protocol: int = PROTOCOL
     boot: str = ""
+    home: str = ""  # empty: an older runner does not say
 
 
 class Registered(Struct, frozen=True, kw_only=True):
@@ -48,6 +51,18 @@ class Held(Struct, frozen=True, kw_only=True):
     cancelling: bool = False
 
 
+class Adoptable(Struct, frozen=True, kw_only=True):
+    """A session that an earlier process of the runner held, with its folder as `epoch` left it.
+
+    `boot` names that process; `of` is the epoch whose last facts wait to be told.
+    """
+
+    session: str
+    epoch: int
+    of: int
+    boot: str
+
+
 class Sync(Struct, frozen=True, kw_only=True):
     """Heartbeat, renewal, claim and news in one idempotent question; the server may wait `wait_s` for news."""
 
@@ -56,7 +71,10 @@ class Sync(Struct, frozen=True, kw_only=True):
     leases: tuple[Held, ...] = ()
     free_slots: int = 0
     wait_s: float = 0.0
+    adopt: tuple[Adoptable, ...] = ()
+    disk_free: int = 0  # bytes where the workspaces are; 0: not said
     draining: bool = False
+    ordered: bool = False  # it drains because the server said so
     leaving: bool = False  # the last word of a process that ends in order: give it nothing more
     warm: tuple[str, ...] = ()
 
@@ -89,6 +107,8 @@ class Granted(Struct, frozen=True, kw_only=True):
     ttl_s: float
     margin_s: float
     job: Job
+    adopted_from: int = 0  # the folder is to be taken up as it is; first the facts of this epoch are told
+    tail_n: int = 0  # from this one on
 
 
 class Renewed(Struct, frozen=True, kw_only=True):
@@ -127,16 +147,18 @@ class SyncReply(Struct, frozen=True, kw_only=True):
     renewed: tuple[Renewed, ...] = ()
     lost: tuple[Gone, ...] = ()
     commands: tuple[News, ...] = ()
-    drain: bool = False
+    drain: bool = False  # wanted for as long as it is said
+    drain_s: float = 0.0  # how long working sessions may still take
 
 
 class FactsPost(Struct, frozen=True, kw_only=True):
-    """`POST /v1/runners/{r}/facts`."""
+    """`POST /v1/runners/{r}/facts`. `of` names the adopted epoch where they are the last facts of that one."""
 
     session: str
     epoch: int
     first: int
     facts: tuple[RunnerFact, ...]
+    of: int = 0
 
 
 class FactsReply(Struct, frozen=True, kw_only=True):
@@ -148,7 +170,9 @@ class FactsReply(Struct, frozen=True, kw_only=True):
 def agree(protocol: int) -> None:
     """Refuses a peer that is too old or too new, in a sentence."""
     if not PROTOCOL_OLDEST <= protocol <= PROTOCOL + 1:
+        older = "runner" if protocol < PROTOCOL else "server"
         raise Refused(
             "wrong_protocol",
             f"The runner speaks protocol {protocol}, this server {PROTOCOL_OLDEST} to {PROTOCOL + 1}.",
+            f"Update the {older}: runner and server may be one release apart.",
         )

@@ -28,7 +28,7 @@ def words(s: Session) -> Words:
     if s.lifecycle is Lifecycle.PARKED:
         return Words(shown="parked", must_act="human", next_step=_awaited(s))
     if s.lifecycle is Lifecycle.QUEUED:
-        if s.recovery_until:
+        if s.recovery_until and not s.revoked:
             return Words(
                 shown="resuming", must_act="runner", next_step="Its runner may come back; else another goes on."
             )

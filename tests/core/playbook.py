@@ -1,25 +1,19 @@
-"""Conversations as data: what is told to a machine stands left of `==`, what it does about it stands right."""
+"""Conversations as data: what is told to a session stands left of `==`, what it does about it stands right."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import commands as c
-from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
-from bide.core import runtime as r
 from bide.core.evolve import created, evolve
 from bide.core.handle import handle
 from bide.core.limits import LIMITS
 from bide.core.refusals import Refused
-from bide.core.runner import Runner
-from bide.core.session import Pending, Session, wake_at
-from bide.core.wire import Gone, Granted, Job, News, Renewed
+from bide.core.session import Session, wake_at
 from bide.store.memory import MemoryStore
 from bide.store.rows import InputRow
 
@@ -146,7 +140,7 @@ class Story:
     def after(self, seconds: float) -> list[str] | str:
         """Time passes, and whoever asks for what is due finds this session if it wants to be woken."""
         self.now += seconds
-        return self << c.Wake() if self.id in self.store.due(self.now, 10) else []
+        return self << c.Wake() if self.id in self.store.claim_due(self.now, 10, 0.0) else []
 
     def log(self) -> list[f.Envelope]:
         return self.store.events(self.id, 0, 10_000)
@@ -223,172 +217,3 @@ def ended(**more: Any) -> Story:
     story = waiting(**more)
     assert story << (f.Ended(outcome="completed", summary="done"),) == ["session.ended"]
     return story
-
-
-# -- the runner's side: what comes in, effects out --------------------------------------------------------------------
-
-
-class Exit(Struct, frozen=True):
-    """The runtime's process is gone; its state on disk contains these inputs (None: it cannot be read)."""
-
-    memory: tuple[str, ...] | None = ()
-    reason: str = "it crashed"
-
-
-def input_(name: str, seq: int, delivery: f.Delivery = "next_turn", **more: Any) -> Pending:
-    return Pending(id=uid(name), type=more.pop("type", "user.message"), author="ann", seq=seq, text=name,
-                   delivery=delivery, **more)  # fmt: skip
-
-
-def job(*inputs: Pending, **more: Any) -> Job:
-    return Job(
-        **{
-            "project": "p", "runtime": "scripted", "runtime_session_id": uid("runtime"), "model": "",
-            "repository": "repo", "branch": "", "environment_id": uid("env"), "checkpoint": None, "inputs": inputs,
-            "cursor": max((p.seq for p in inputs), default=0), "turn": 0, "blocking": (), "report": (),
-            "limits": TOTAL, "resumed": False, **more,
-        }
-    )  # fmt: skip
-
-
-def granted(*inputs: Pending, epoch: int = 1, **more: Any) -> Granted:
-    return Granted(session="s", epoch=epoch, ttl_s=LEASE_S, margin_s=LEASE_S / 3, job=job(*inputs, **more))
-
-
-def news(*inputs: Pending, epoch: int = 1, **more: Any) -> News:
-    return News(session="s", epoch=epoch, inputs=inputs, cursor=max((p.seq for p in inputs), default=0), **more)
-
-
-HERE = e.Restored(source="fresh", workspace=f.Workspace(repository="repo"))
-READY = r.Ready(version="1", runtime_session_id="x", rung="new", capabilities=r.Capabilities(steer=True))
-IDLE = r.Idle(result="completed")
-SAVED = e.Captured(root="root")
-FAILED = e.NotCaptured(code="blob_store_unavailable", reason="503")
-
-
-class Machine:
-    """A runner, and a server that takes every fact at once. `machine << event` gives the effects, in short words."""
-
-    def __init__(self) -> None:
-        self.runner, self.now, self.asked_at, self.epoch = Runner(), 0.0, 0.0, 1
-        self.log: list[f.RunnerFact] = []
-        self.effects: list[e.Effect] = []
-        self.deaf = False  # the server's acknowledgements are lost
-        self.made: str | None = None  # what the last tool call made
-
-    def __lshift__(self, event: object) -> list[str]:
-        return self._done(self._feed(event))
-
-    def after(self, seconds: float) -> list[str]:
-        """Time passes, and the machine looks at its clock."""
-        self.now += seconds
-        return self._done(self.runner.tick(self.now))
-
-    def drain(self) -> list[str]:
-        return self._done(self.runner.drain(self.now))
-
-    def renewed(self, ago: float = 0.0) -> list[str]:
-        """The lease was renewed by a sync asked `ago` seconds before."""
-        renewal = Renewed(session="s", epoch=self.epoch, ttl_s=LEASE_S, margin_s=LEASE_S / 3)
-        return self._done(self.runner.renewed(renewal, self.now - ago, self.now))
-
-    def gone(self) -> list[str]:
-        return self._done(self.runner.gone(Gone(session="s", epoch=self.epoch, reason="another has it")))
-
-    def granted(self, grant: Granted, ago: float = 0.0) -> list[str]:
-        return self._done(self.runner.granted(grant, self.now - ago, self.now))
-
-    def _feed(self, event: object) -> list[e.Effect]:
-        runner, epoch, now = self.runner, self.epoch, self.now
-        match event:
-            case Granted():
-                self.epoch = event.epoch
-                return runner.granted(event, now, now)
-            case News():
-                return runner.news(event, now)
-            case e.Restored() | e.NotRestored():
-                return runner.restored("s", epoch, event, now)
-            case e.Captured() | e.NotCaptured():
-                return runner.captured("s", epoch, event, now)
-            case e.Asked() | e.Assumed() | e.Finish():
-                self.made, effects = runner.called("s", epoch, event, now)
-                return effects
-            case Exit(memory=memory, reason=reason):
-                found = None if memory is None else frozenset(map(uid, memory))
-                return runner.exited("s", epoch, reason, found, now)
-        return runner.heard("s", epoch, event, now)  # type: ignore[arg-type]
-
-    def _done(self, effects: list[e.Effect]) -> list[str]:
-        self.effects, words = [], []
-        while effects:
-            effect = effects.pop(0)
-            if not isinstance(effect, e.Post):
-                self.effects.append(effect)
-                words.append(_word(effect))
-                continue
-            have = len(self.log)
-            self.log += effect.facts[max(0, have - effect.first) :]
-            if not self.deaf:
-                effects += self.runner.acked("s", effect.epoch, effect.first + len(effect.facts), self.now)
-        return words
-
-    @property
-    def said(self) -> list[str]:
-        """The types of everything the server has, in order."""
-        return [f.tag_of(type(fact)) for fact in self.log]
-
-    def receipts(self, name: str) -> list[str]:
-        return [fact.status for fact in self.log if isinstance(fact, f.Receipt) and fact.input_id == uid(name)]
-
-    def facts(self, kind: type[Any]) -> list[Any]:
-        return [fact for fact in self.log if isinstance(fact, kind)]
-
-    def order(self) -> Any:
-        """The one order of the last step."""
-        (told,) = [effect.order for effect in self.effects if isinstance(effect, e.Tell)]
-        return told
-
-
-def _word(effect: e.Effect) -> str:
-    match effect:
-        case e.Tell(order=r.Deliver(text=text)):
-            return f"deliver {text}"
-        case e.Tell(order=r.Steer(text=text)):
-            return f"steer {text}"
-        case e.Stop(force=True):
-            return "stop by force"
-        case e.Capture(n=n):
-            return f"capture {n}"
-        case e.Release(keep=keep):
-            return f"release {keep}"
-        case e.Tell(order=order):
-            return type(order).__name__.lower()
-    return type(effect).__name__.lower()
-
-
-def feed(machine: Machine, events: Iterable[object]) -> list[str]:
-    """Several events; the effects of the last."""
-    words: list[str] = []
-    for event in events:
-        words = machine << event
-    return words
-
-
-def idle(*inputs: Pending, **more: Any) -> Machine:
-    """The runtime is ready; the first checkpoint is saved."""
-    machine = Machine()
-    assert machine << granted(*inputs, **more) == ["restore"]
-    first = machine << HERE
-    assert "spawn" in first
-    if "capture 1" in first:
-        assert machine << SAVED == []
-    assert isinstance(machine << READY, list)
-    return machine
-
-
-def busy(*more: Pending) -> Machine:
-    """The runtime works on `m1`."""
-    machine = idle(input_("m1", 2), *more)
-    assert machine << r.Busy() == []
-    assert machine << r.Consumed(input_id=uid("m1")) == []
-    return machine

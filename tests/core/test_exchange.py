@@ -5,20 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
+from bide.core import commands as c
 from bide.core import exchange as x
 from bide.core import facts as f
 from bide.core.commands import Grant
+from bide.core.drain import Order
 from bide.core.handle import Done
 from bide.core.lease import margin, reckon
-from bide.core.limits import AFFINITY_S
-from bide.core.placement import Runner, choose, state_of, why_not
+from bide.core.limits import QUEUE_PAGE, QUEUE_PAGES_MAX
+from bide.core.placement import Runner
 from bide.core.refusals import Refused
 from bide.core.runtime import Runtime
-from bide.core.wire import Held, Sync, SyncReply
+from bide.core.session import Session
+from bide.core.wire import PROTOCOL, PROTOCOL_OLDEST, Adoptable, Gone, Held, Renewed, Sync, SyncReply, agree
 from tests.core.playbook import (
     LEASE_S,
     PROMPT,
+    START,
     Story,
     cancel,
     grant,
@@ -47,7 +52,7 @@ def holds(story: Story, cursor: int | None = None, **more: Any) -> Held:
     return Held(session=story.id, epoch=story.s.epoch, cursor=story.s.last_seq if cursor is None else cursor, **more)
 
 
-def perform(story: Story, exchange: x.Exchange, *online: Runner) -> SyncReply:
+def perform(story: Story, exchange: x.Exchange, *online: Runner, order: Order | None = None) -> SyncReply:
     """Performs the steps on the story's store."""
     answer = None
     while True:
@@ -56,16 +61,16 @@ def perform(story: Story, exchange: x.Exchange, *online: Runner) -> SyncReply:
         except StopIteration as done:
             reply: SyncReply = done.value
             return reply
-        answer = _step(story, step, online or (runner(),))
+        answer = _step(story, step, online or (runner(),), order)
 
 
-def _step(story: Story, step: x.Step, online: tuple[Runner, ...]) -> Any:
+def _step(story: Story, step: x.Step, online: tuple[Runner, ...], order: Order | None) -> Any:
     store = story.store
     match step:
         case x.Holdings(runner=holder, named=named):
-            return store.leased_to(holder), {i: s for i in named if (s := store.session(i))}, story.now
-        case x.Queue():
-            return store.queued(), online, story.now
+            return store.leased_to(holder), {i: s for i in named if (s := store.session(i))}, order, story.now
+        case x.Queue(pool=pool, runtimes=runtimes, after=after, limit=limit):
+            return store.queued(pool, runtimes, after, limit), online, story.now
         case x.Do(command=command):
             told = story << command
             return story.refusal if isinstance(told, str) else Done(session=story.s)
@@ -81,7 +86,7 @@ def test_what_a_runner_holds_is_renewed_with_a_margin() -> None:
     (renewed,) = reply.renewed
     assert (renewed.ttl_s, renewed.margin_s) == (LEASE_S, margin(LEASE_S))
     assert story.wakes_in() == LEASE_S
-    assert not x.urgent(reply)
+    assert not x.urgent(reply, sync())
 
 
 def test_a_runner_hears_of_new_inputs_once() -> None:
@@ -148,6 +153,13 @@ def test_a_grant_whose_reply_was_lost_is_handed_out_again_for_what_is_left_of_it
     assert perform(story, x.renewal(sync(), runner(), LEASE_S)).grants == ()
 
 
+def test_a_grant_handed_out_again_is_never_longer_than_a_lease_though_the_clock_was_set_back() -> None:
+    story = leased()
+    story.now -= 50
+    (again,) = perform(story, x.renewal(sync(), runner(), LEASE_S)).grants
+    assert again.ttl_s == LEASE_S
+
+
 def test_a_runner_that_has_spoken_is_not_handed_its_session_again() -> None:
     story = working()
     assert reckon(sync(), [story.s], {}, story.now, LEASE_S).again == ()
@@ -161,12 +173,12 @@ def test_a_queued_session_is_handed_to_a_runner_that_has_room() -> None:
     reply = perform(story, x.claim(sync(), runner(), LEASE_S))
     (granted,) = reply.grants
     assert (granted.epoch, [p.id for p in granted.job.inputs]) == (1, [PROMPT])
-    assert x.urgent(reply)
+    assert x.urgent(reply, sync())
 
 
 def test_nothing_is_handed_to_a_runner_that_is_full_or_drains() -> None:
-    for asked, at in ((sync(free=0), runner()), (sync(draining=True), runner()), (sync(), runner(draining=True))):
-        assert perform(Story(), x.claim(asked, at, LEASE_S)).grants == ()
+    for asked in (sync(free=0), sync(draining=True)):
+        assert perform(Story(), x.claim(asked, runner(), LEASE_S)).grants == ()
 
 
 def test_a_grant_on_its_way_takes_its_slot() -> None:
@@ -178,7 +190,7 @@ def test_a_claim_that_another_server_won_is_no_grant() -> None:
     story = Story()
     claim = x.claim(sync(), runner(), LEASE_S)
     claim.send(None)
-    claim.send(([], {}, story.now))
+    claim.send(([], {}, None, story.now))
     step = claim.send(([story.s], [runner()], story.now))
     assert isinstance(step, x.Do)
     assert isinstance(step.command, Grant)
@@ -210,50 +222,144 @@ def test_a_lease_that_ended_between_the_halves_is_not_called_renewed() -> None:
     assert (both.renewed, len(both.lost)) == ((), 1)
 
 
-# -- placement --------------------------------------------------------------------------------------------------------
+# -- the queue in pages -----------------------------------------------------------------------------------------------
 
 
-def test_a_session_goes_only_to_a_runner_of_its_pool_that_has_its_runtime() -> None:
-    s = Story().s
-    broken = (Runtime(name="scripted", version="1", problem="too old"),)
-    for stranger in (runner(pool="gpu"), runner(runtimes=()), runner(runtimes=broken)):
-        assert choose(stranger, 1, [s], [], s.queued_at) == []
-    assert choose(runner(), 1, [s], [], s.queued_at) == [s]
-    assert choose(runner(), 0, [s], [], s.queued_at) == []
+def queue_of(story: Story, count: int, **more: Any) -> list[Session]:
+    """As many sessions as are wanted, one behind the other."""
+    return [replace(story.s, id=uid(n), queued_at=story.s.queued_at + n, **more) for n in range(count)]
 
 
-def test_a_resume_waits_a_moment_for_the_runner_that_still_has_the_folder() -> None:
-    story = parked()
-    story << say("m")
-    s, home, other = story.s, runner("r1"), runner("r2")
-    assert choose(other, 1, [s], [home, other], s.queued_at) == []
-    assert choose(home, 1, [s], [home, other], s.queued_at) == [s]
-    assert choose(other, 1, [s], [home, other], s.queued_at + AFFINITY_S) == [s]
-    for away in (runner("r1", slots_free=0), runner("r1", draining=True), runner("r1", runtimes=())):
-        assert choose(other, 1, [s], [away, other], s.queued_at) == [s]
-    assert choose(other, 1, [s], [other], s.queued_at) == [s]
+class Crowd:
+    """A queue of many, and who was granted what. `taken` are granted to somebody else meanwhile."""
+
+    def __init__(self, queue: list[Session], taken: set[str] = frozenset()) -> None:  # type: ignore[assignment]
+        self.queue, self.taken = queue, taken
+        self.asked: list[str] = []
+        self.pages = 0
+
+    def claim(self, free: int, at: Runner | None = None) -> list[str]:
+        """What a runner with so many free slots is granted."""
+        exchange, answer = x.claim(sync(free=free), at or runner(), LEASE_S), None
+        while True:
+            try:
+                answer = self._answer(exchange.send(answer))
+            except StopIteration as done:
+                reply: SyncReply = done.value
+                return [granted.session for granted in reply.grants]
+
+    def _answer(self, step: x.Step) -> Any:
+        match step:
+            case x.Holdings():
+                return [], {}, None, START + 1e6
+            case x.Queue(after=after, limit=limit):
+                self.pages += 1
+                rest = [s for s in self.queue if after is None or (s.queued_at, s.id) > after]
+                return rest[:limit], [], START + 1e6
+            case x.Do(session=session):
+                self.asked.append(session)
+                if session in self.taken:
+                    return Refused("not_waiting", "Another server was faster.")
+                return Done(session=next(s for s in self.queue if s.id == session))
 
 
-def test_a_session_in_its_recovery_window_is_nobody_elses() -> None:
+def test_a_session_that_another_runner_got_first_is_passed_over_and_the_slot_goes_to_the_next() -> None:
+    queue = queue_of(Story(), 4)
+    crowd = Crowd(queue, taken={queue[0].id, queue[2].id})
+    assert crowd.claim(free=2) == [queue[1].id, queue[3].id]
+
+
+def test_no_more_is_asked_for_than_there_are_free_slots() -> None:
+    queue = queue_of(Story(), 4)
+    crowd = Crowd(queue)
+    assert crowd.claim(free=2) == crowd.asked == [queue[0].id, queue[1].id]
+
+
+def test_a_session_behind_a_page_of_what_this_runner_cannot_take_is_not_starved() -> None:
+    story = Story()
+    others = queue_of(story, QUEUE_PAGE + 5, labels=("gpu",))
+    mine = replace(story.s, id=uid("mine"), queued_at=story.s.queued_at + 1000)
+    crowd = Crowd([*others, mine])
+    assert crowd.claim(free=1) == [mine.id]
+    assert crowd.pages == 2
+
+
+def test_a_queue_that_nobody_can_take_does_not_make_each_look_endless() -> None:
+    crowd = Crowd(queue_of(Story(), QUEUE_PAGE * (QUEUE_PAGES_MAX + 3), labels=("gpu",)))
+    assert crowd.claim(free=1) == []
+    assert crowd.pages == QUEUE_PAGES_MAX
+
+
+# -- a runner that is to be emptied -----------------------------------------------------------------------------------
+
+ORDER = Order(runner="r1", boot="1", by="ann", asked_at=START, deadline_s=60.0)
+
+
+def test_a_runner_that_is_to_drain_is_told_so_with_the_time_it_has_left_and_gets_nothing_new() -> None:
+    story = Story()
+    story.now += 20
+    for half in (x.renewal, x.claim):
+        reply = perform(story, half(sync(), runner(), LEASE_S), order=ORDER)
+        assert (reply.drain, reply.drain_s, reply.grants) == (True, 40.0, ())
+
+
+def test_the_order_to_drain_and_its_end_are_told_at_once_and_then_no_more() -> None:
+    ordered, not_ordered = sync(ordered=True), sync()
+    assert x.urgent(SyncReply(drain=True), not_ordered)
+    assert not x.urgent(SyncReply(drain=True), ordered)
+    assert x.urgent(SyncReply(), ordered)
+
+
+def test_an_order_that_came_between_the_halves_is_in_the_reply() -> None:
+    assert x.merge(SyncReply(), SyncReply(drain=True, drain_s=3.0)).drain_s == 3.0
+    assert not x.merge(SyncReply(drain=True), SyncReply()).drain
+
+
+def test_a_reply_with_anything_to_do_in_it_does_not_wait() -> None:
+    gone = Gone(session="s", epoch=1, reason="")
+    assert x.urgent(SyncReply(lost=(gone,)), sync())
+    assert not x.urgent(SyncReply(renewed=(Renewed(session="s", epoch=1, ttl_s=1, margin_s=0),)), sync())
+
+
+# -- an earlier process's sessions, offered in a sync -----------------------------------------------------------------
+
+
+def offer(story: Story, **more: Any) -> Adoptable:
+    return Adoptable(**{"session": story.id, "epoch": 1, "of": 1, "boot": "1", **more})
+
+
+def test_what_an_earlier_process_left_is_granted_to_the_next_with_where_to_go_on_telling() -> None:
     story = working()
-    story.after(LEASE_S)
-    assert choose(runner("r2"), 1, [story.s], [], story.now) == []
+    (grant,) = perform(story, x.renewal(sync(boot="2", adopt=(offer(story),)), runner(boot="2"), LEASE_S)).grants
+    assert (grant.epoch, grant.adopted_from, grant.tail_n) == (2, 1, 4)
+    assert story.s.turn.open
 
 
-def test_a_queued_session_says_why_nobody_takes_it_and_how_many_are_before_it() -> None:
-    first, s = Story().s, parked()
-    s << say("m")
-    queued = [first, s.s]
-    assert "no runner of pool default is online" in why_not(s.s, [runner(pool="gpu")], queued)[0]
-    assert "has scripted" in why_not(s.s, [runner(runtimes=())], queued)[0]
-    assert "draining" in why_not(s.s, [runner(draining=True)], queued)[0]
-    assert "all 2 slots" in why_not(s.s, [runner(slots_free=0)], queued)[0]
-    assert why_not(s.s, [runner()], queued)[1] == 2
+def test_what_is_offered_is_not_given_up_because_a_new_process_speaks() -> None:
+    story = working()
+    perform(story, x.renewal(sync(boot="2", adopt=(offer(story),)), runner(boot="2"), LEASE_S))
+    assert "session.interrupted" not in [e.type for e in story.log()]
 
 
-def test_a_runner_that_misses_polls_is_out_of_contact_and_gone_after_a_lease() -> None:
-    seen = runner(last_seen_at=1000.0)
-    assert state_of(seen, 1060.0, 20, LEASE_S) == "online"
-    assert state_of(seen, 1061.0, 20, LEASE_S) == "out_of_contact"
-    assert state_of(seen, 1121.0, 20, LEASE_S) == "gone"
-    assert state_of(runner(last_seen_at=1000.0, draining=True), 1001.0, 20, LEASE_S) == "draining"
+def test_a_late_offer_is_answered_with_a_no_so_that_the_folder_is_let_go() -> None:
+    story = waiting()
+    story << c.Disown(runner="r1", epoch=1, reason="its machine is gone")
+    assert isinstance(story << grant("r2"), list)
+    (gone,) = perform(story, x.renewal(sync(boot="2", adopt=(offer(story),)), runner(boot="2"), LEASE_S)).lost
+    assert (gone.session, gone.epoch) == (story.id, 1)
+
+
+# -- versions of the protocol -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("protocol", [PROTOCOL_OLDEST, PROTOCOL, PROTOCOL + 1])
+def test_peers_one_release_apart_work_together(protocol: int) -> None:
+    agree(protocol)
+
+
+@pytest.mark.parametrize(("protocol", "older"), [(PROTOCOL_OLDEST - 1, "runner"), (PROTOCOL + 2, "server")])
+def test_peers_further_apart_are_told_which_of_them_to_update(protocol: int, older: str) -> None:
+    with pytest.raises(Refused) as refused:
+        agree(protocol)
+    assert refused.value.code == "wrong_protocol"
+    assert f"Update the {older}" in refused.value.hint

@@ -8,7 +8,8 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
 from bide.core.limits import RESEND_S
-from tests.core.playbook import (
+from tests.core.playbook import uid
+from tests.core.playrunner import (
     FAILED,
     HERE,
     IDLE,
@@ -22,7 +23,6 @@ from tests.core.playbook import (
     idle,
     input_,
     news,
-    uid,
 )
 
 TOOK = r.Consumed(input_id=uid("m1"))

@@ -125,6 +125,16 @@ def test_work_saved_in_mid_turn_is_lost_only_past_the_save_and_the_agent_is_told
     assert "go on" in story.s.inputs[-1].text
 
 
+def test_work_after_a_save_in_mid_turn_is_called_lost_though_the_turn_is_over() -> None:
+    story = in_second_turn()
+    saved = story.saves("m")
+    story << (EDIT, DONE, saved)
+    story.after(120)
+    assert story.after(60) == ["environment.rolled_back", "user.message", "session.queued"]
+    assert story.s.report
+    assert story.fate("m") == "consumed"
+
+
 def test_a_first_prompt_in_a_saved_turn_is_never_run_twice() -> None:
     story = in_second_turn()
     story.after(120)
@@ -184,6 +194,12 @@ def test_no_lease_ends_until_a_whole_lease_after_an_outage() -> None:
     assert story << c.Wake(outage_until=pulse.outage_until) == ["session.interrupted"]
 
 
+def test_a_look_at_the_clock_from_before_an_outage_ends_no_lease_after_it() -> None:
+    story = in_second_turn()
+    story.now += 1000
+    assert story << c.Wake(outage_until=0.0, good_until=story.now - 970) == []
+
+
 def test_no_recovery_window_ends_in_an_outage() -> None:
     story = in_second_turn()
     story.after(120)
@@ -225,17 +241,29 @@ def held(story: Story, seconds: float) -> list[str] | str:
 
 def test_a_start_that_takes_too_long_is_left() -> None:
     story = leased()
-    assert held(story, STARTING_S)[0] == "session.interrupted"
+    assert held(story, STARTING_S) == ["session.interrupted"]
     assert (story.s.lifecycle, story.s.reason) == ("queued", "the start took too long")
+    assert story.after(LEASE_S) == ["session.queued"]
+    assert story << grant("r2") == ["session.leased", "session.resuming"]
+
+
+def test_a_start_that_was_given_up_goes_to_nobody_while_its_runner_may_still_believe_in_it() -> None:
+    story = leased()
+    held(story, STARTING_S)
+    assert story << (RESTORED,) == "no: fenced"
+    assert story << renew(1) == "no: fenced"
+    story.now += 1_000_000  # the clock jumps: an outage, as far as anybody can tell
+    assert story << grant("r2") == "no: not_waiting"
+    assert story << c.Wake(outage_until=story.now + LEASE_S) == []
+    assert story << grant("r2") == "no: not_waiting"
 
 
 def test_starts_that_fail_again_and_again_end_as_failed_with_the_reason() -> None:
     story = Story()
-    for attempt in range(STARTS_MAX):
+    for _ in range(STARTS_MAX):
         story << grant()
         assert held(story, STARTING_S)[0] == "session.interrupted"
-        if attempt < STARTS_MAX - 1:
-            story.after(LEASE_S)
+        story.after(LEASE_S)
     assert story.s.outcome == "failed"
     assert "could not be started" in story.s.summary
 

@@ -13,22 +13,14 @@ from tests.core.playbook import (
     DONE,
     EDIT,
     LEASE_S,
-    READY,
     RESTORED,
     START,
     TOTAL,
-    Exit,
-    Machine,
     began,
-    busy,
     cancel,
     grant,
-    granted,
-    idle,
-    input_,
     interrupt,
     leased,
-    news,
     park,
     parked,
     receipt,
@@ -38,6 +30,16 @@ from tests.core.playbook import (
     uid,
     waiting,
     working,
+)
+from tests.core.playrunner import (
+    READY,
+    Exit,
+    Machine,
+    busy,
+    granted,
+    idle,
+    input_,
+    news,
 )
 from tests.core.test_leases import held
 from tests.core.test_questions import choose, lost
@@ -186,8 +188,7 @@ def test_inputs_told_again_keep_their_order() -> None:
     machine = busy()
     machine << news(input_("s1", 5, "steer"), input_("s2", 6, "steer"))
     machine << Exit(("m1",))
-    machine << READY
-    assert machine.order().text == "s1"
+    assert machine << READY == ["deliver s1", "steer s2"]
 
 
 def test_inputs_that_went_with_a_lost_checkpoint_do_not_stay_called_consumed() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from msgspec import json
+from msgspec.structs import replace
 
 from bide.core import codec
 from bide.core import effects as e
@@ -11,7 +12,8 @@ from bide.core import facts as f
 from bide.core import runtime as r
 from bide.core.limits import BODY_BYTES, INTERRUPT_S, TEXT_BYTES
 from bide.core.wire import FactsPost
-from tests.core.playbook import (
+from tests.core.playbook import asks, uid, working
+from tests.core.playrunner import (
     FAILED,
     HERE,
     IDLE,
@@ -19,15 +21,12 @@ from tests.core.playbook import (
     SAVED,
     Exit,
     Machine,
-    asks,
     busy,
     feed,
     granted,
     idle,
     input_,
     news,
-    uid,
-    working,
 )
 
 PARK = news(parking="it waited")
@@ -198,3 +197,27 @@ def test_a_blob_outage_in_a_long_turn_does_not_keep_the_shell_awake() -> None:
     woken = machine.runner.next_wake()
     assert woken is not None
     assert woken > machine.now
+
+
+def saved_by(version: str) -> f.Checkpoint:
+    """A checkpoint of a conversation that this version wrote."""
+    return f.Checkpoint(
+        id=uid("c"), n=1, epoch=1, root="root", turn=1, runtime_version=version, workspace=f.Workspace()
+    )
+
+
+def test_a_checkpoint_that_cannot_be_brought_back_leaves_no_folder_called_warm() -> None:
+    machine = Machine()
+    machine << granted(checkpoint=saved_by("2.0"), resumed=True)
+    machine << e.NotRestored(lost=True, code="blob_missing", sentence="gone")
+    (release,) = [effect for effect in machine.effects if isinstance(effect, e.Release)]
+    assert release.root == ""
+
+
+def test_a_session_saved_before_its_runtime_came_up_still_knows_which_version_wrote_it() -> None:
+    machine = Machine()
+    machine << granted(checkpoint=saved_by("2.0"), resumed=True)
+    machine.drain()
+    feed(machine, [replace(HERE, source="checkpoint"), SAVED])
+    (said,) = machine.facts(f.CheckpointSaved)
+    assert said.checkpoint.runtime_version == "2.0"

@@ -8,10 +8,10 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
 from bide.core.limits import FROZEN_S, INTERRUPT_S, RESEND_S, SPAWN_S
-from tests.core.playbook import (
+from tests.core.playbook import LEASE_S, uid
+from tests.core.playrunner import (
     HERE,
     IDLE,
-    LEASE_S,
     READY,
     SAVED,
     Exit,
@@ -22,7 +22,6 @@ from tests.core.playbook import (
     idle,
     input_,
     news,
-    uid,
 )
 
 TOOK = r.Consumed(input_id=uid("m1"))
@@ -139,25 +138,25 @@ def test_unacknowledged_facts_are_sent_again_and_arrive_once() -> None:
     assert [fact.text for fact in machine.facts(f.AssistantMessage)] == ["hello", "again"]
 
 
+def posts(effects: list[e.Effect]) -> list[e.Post]:
+    return [effect for effect in effects if isinstance(effect, e.Post)]
+
+
 def test_one_batch_is_under_way_at_a_time() -> None:
     machine = busy()
-    effects = machine.runner.heard("s", 1, r.Spoke(text="a"), 0.0)
-    assert [type(effect) for effect in effects] == [e.Post]
-    assert machine.runner.heard("s", 1, r.Spoke(text="b"), 0.0) == []
-    (post,) = machine.runner.acked("s", 1, effects[0].first + 1, 0.0)  # type: ignore[union-attr]
-    assert isinstance(post, e.Post)
+    (first,) = posts(machine.runner.heard("s", 1, r.Spoke(text="a"), 0.0))
+    assert posts(machine.runner.heard("s", 1, r.Spoke(text="b"), 0.0)) == []
+    (post,) = posts(machine.runner.acked("s", 1, first.first + 1, 0.0))
     assert [fact.text for fact in post.facts if isinstance(fact, f.AssistantMessage)] == ["b"]
 
 
 def test_an_acknowledgement_of_part_of_a_batch_leaves_the_rest_to_be_sent() -> None:
     machine = busy()
     machine.deaf = True
-    first = machine.runner.heard("s", 1, r.Spoke(text="a"), 0.0)[0]
-    assert isinstance(first, e.Post)
+    (first,) = posts(machine.runner.heard("s", 1, r.Spoke(text="a"), 0.0))
     for text in ("b", "c"):
         machine << r.Spoke(text=text)
-    (post,) = machine.runner.acked("s", 1, first.first + 2, 0.0)
-    assert isinstance(post, e.Post)
+    (post,) = posts(machine.runner.acked("s", 1, first.first + 2, 0.0))
     assert (post.first, len(post.facts)) == (first.first + 2, 1)
 
 

@@ -12,7 +12,9 @@ import pytest
 
 from sim.__main__ import attempt, kept_seeds
 from sim.world import play
+from tests.store.conftest import database, postgres
 
+__all__ = ["database", "postgres"]  # fixtures
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -21,7 +23,7 @@ def told(hash_seed: int, *options: str) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "sim", "--jobs", "1", *options],
         cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": str(hash_seed)}, capture_output=True, text=True, check=True,
-        timeout=120,
+        timeout=600,
     )  # fmt: skip
     return re.sub(r"[\d.]+ s,", "", done.stdout)
 
@@ -34,6 +36,12 @@ def test_a_failing_seed_fails_again_in_any_process() -> None:
 
 def test_sqlite_keeps_what_the_oracle_keeps() -> None:
     assert told(0, "--seeds", "20", "--store", "sqlite") == told(0, "--seeds", "20", "--store", "memory")
+
+
+def test_postgresql_keeps_what_the_oracle_keeps(database: str) -> None:
+    asked = ("--seeds", "20", "--jobs", "2")
+    kept = told(0, *asked, "--store", "postgres", "--database", database)
+    assert kept == told(0, *asked, "--store", "memory")
 
 
 @pytest.mark.parametrize("seed", kept_seeds())
