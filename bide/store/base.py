@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -29,6 +29,27 @@ class Page(Struct, frozen=True, kw_only=True):
     lifecycles: tuple[Lifecycle, ...] = ()
 
 
+class Load(Struct, frozen=True, kw_only=True):
+    """What one pool has to do: sessions that wait for a runner and since when the first of them does (epoch seconds,
+    0 for none), and sessions that runners hold.
+    """
+
+    queued: int = 0
+    held: int = 0
+    oldest: float = 0.0
+
+
+def load_of(rows: Iterable[tuple[str, int, int, float | None]]) -> dict[str, Load]:
+    """The load of each pool from rows of parts of it: pool, queued, held, oldest."""
+    loads: dict[str, Load] = {}
+    for pool, queued, held, oldest in rows:
+        before = loads.get(pool, Load())
+        loads[pool] = Load(
+            queued=before.queued + queued, held=before.held + held, oldest=before.oldest or oldest or 0.0
+        )
+    return loads
+
+
 class Reader(Protocol):
     """What can be read, by one thread at a time. All methods block."""
 
@@ -36,19 +57,29 @@ class Reader(Protocol):
         """The store's clock."""
 
     def session(self, session_id: str) -> Session | None:
-        """The session as it stands."""
+        """The session as it stands. Raises `Unreadable`; lists leave out what cannot be read."""
 
     def sessions(self, page: Page) -> list[Session]:
         """Sessions, newest first."""
 
-    def due(self, now: float, limit: int) -> list[str]:
-        """Ids of sessions whose `wake_at` has come, longest overdue first."""
+    def queued(
+        self, pool: str, runtimes: Collection[str], after: tuple[float, str] | None, limit: int
+    ) -> list[Session]:
+        """Sessions of the pool that wait for a runner with one of the runtimes, in queue order (`queued_at`, id): those
+        after the place `after`, at most `limit`.
+        """
 
-    def queued(self) -> list[Session]:
-        """Sessions that wait for a runner, in queue order."""
+    def ahead(self, pool: str, queued_at: float, session_id: str) -> int:
+        """How many sessions of the pool wait before this place in the queue."""
+
+    def load(self) -> dict[str, Load]:
+        """What each pool has to do; no entry for one that has nothing."""
 
     def leased_to(self, runner: str) -> list[Session]:
         """Sessions leased to this runner."""
+
+    def last_seqs(self, sessions: Collection[str]) -> dict[str, int]:
+        """How far the log of each session goes; no entry for one that is not there."""
 
     def events(self, session_id: str, after: int, limit: int) -> list[Envelope]:
         """Facts with seq > `after`, in order."""
@@ -68,8 +99,11 @@ class Reader(Protocol):
     def checkpoints(self, session_id: str) -> list[Checkpoint]:
         """Checkpoints of a session, oldest first."""
 
-    def runners(self) -> list[Runner]:
-        """Every runner ever registered, by name."""
+    def runner(self, runner_id: str) -> Runner | None:
+        """One runner."""
+
+    def runners(self, pool: str = "") -> list[Runner]:
+        """Every runner ever registered, of one pool or of all, by name."""
 
     def get(self, kind: str, key: str) -> bytes | None:
         """Reads one document."""
@@ -87,8 +121,12 @@ class Reader(Protocol):
 class Engine(Reader, Protocol):
     """One database connection that writes. All methods block; none keeps a transaction open when it returns.
 
-    Any method raises `Unavailable` when the database is out of reach; nothing was changed then.
+    Any method raises `Unavailable` when the database is out of reach; nothing was changed then, or, where the answer
+    was lost, everything: a repeat is safe.
     """
+
+    shared: bool  # whether other servers may work on the same database
+    schema: int  # number of the newest step of the schema that this release knows
 
     def perform(self, jobs: Sequence[Job]) -> Sequence[Done | Refused | Exception]:
         """Performs each job's steps; all of them in one transaction, durable when this returns.
@@ -97,8 +135,17 @@ class Engine(Reader, Protocol):
         others, nor does one that raises anything else: a bug of ours, whose exception stands in its place.
         """
 
+    def claim_due(self, now: float, limit: int, hold_s: float) -> list[str]:
+        """Ids of sessions whose wake-up has come, longest overdue first; nobody else is given them for `hold_s`.
+
+        A session that was not dealt with by then comes up again.
+        """
+
     def put_runner(self, runner: Runner) -> None:
         """Writes one runner's row."""
+
+    def hear(self, runner: Runner) -> bool:
+        """Writes one runner's row if the same process of it is still the registered one (`boot`); whether it was."""
 
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Writes one small document, e.g. a project or a token."""
@@ -106,8 +153,43 @@ class Engine(Reader, Protocol):
     def delete(self, kind: str, key: str) -> None:
         """Removes one document; no error when there is none."""
 
+    def alone(self) -> AbstractContextManager[None]:
+        """Everything inside is one transaction, which an exception undoes. Documents and runners stand still meanwhile,
+        whichever server wants to change them, and no other `alone` runs; sessions of another server may go on.
+
+        Not for `perform`, `claim_due`, `refile` and `contract`: each is a transaction of its own.
+        """
+
+    def refile(self, limit: int) -> int:
+        """Writes up to so many sessions anew that another release filed by its own rules; how many there were."""
+
+    def contract(self, oldest: int) -> int:
+        """Takes away what only releases before schema number `oldest` still needed; how many steps that were."""
+
+    def ring(self, names: Collection[str]) -> None:
+        """Tells the other servers that something changed that is no fact."""
+
     def reader(self) -> Reader | None:
         """Another connection, that only reads, for another thread; None where there can be none."""
+
+    def listener(self) -> Listener | None:
+        """Another connection, that hears of other servers' changes; None where there are no other servers."""
+
+
+class Listener(Protocol):
+    """What other servers change, as a hint: some of it may get lost. Used from one thread, which `stop` lets go."""
+
+    def wait(self, timeout_s: float) -> frozenset[str] | None:
+        """Names that were rung, none when the time was up; None: too many to name.
+
+        Raises `Unavailable` when the connection is lost, and with it what was rung meanwhile.
+        """
+
+    def stop(self) -> None:
+        """Ends the present and every later wait at once; may be called from any thread."""
+
+    def close(self) -> None:
+        """Releases the connection."""
 
 
 def perform_one(engine: Engine, job: Job) -> Done:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from bide.core import facts as f
 from bide.core.handle import Append, Done, Known, Lock, Locked, Work
 from bide.core.placement import Runner
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session, wake_at
-from bide.store.base import Clock, Job, Page
-from bide.store.rows import InputRow, project
+from bide.store.base import Clock, Job, Load, Page
+from bide.store.rows import InputRow, check_storable, project
 
 
 class MemoryStore:
     """An `Engine` that forgets everything at the end of the process."""
 
+    shared = False
+    schema = 0
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._sessions: dict[str, Session] = {}
+        self._wakes: dict[str, float | None] = {}
         self._log: dict[str, list[f.Envelope]] = {}
         self._inputs: dict[tuple[str, str], InputRow] = {}
         self._questions: dict[str, f.Question] = {}
@@ -60,10 +64,12 @@ class MemoryStore:
 
     def _append(self, step: Append) -> None:
         s = step.session
+        check_storable(step)
         log = self._log.setdefault(s.id, [])
         assert s.last_seq == len(log) + len(step.envelopes), "the log has no holes"
         log.extend(step.envelopes)
         self._sessions[s.id] = s
+        self._wakes[s.id] = wake_at(s)
         for envelope in step.envelopes:
             project(envelope, self)
 
@@ -79,9 +85,24 @@ class MemoryStore:
         """Writes one checkpoint's row."""
         self._checkpoints.setdefault(session_id, []).append(row)
 
+    def claim_due(self, now: float, limit: int, hold_s: float) -> list[str]:
+        """Longest overdue first."""
+        waiting = sorted((at, session_id) for session_id, at in self._wakes.items() if at is not None and at <= now)
+        due = [session_id for _, session_id in waiting[:limit]]
+        self._wakes |= dict.fromkeys(due, now + hold_s)
+        return due
+
     def put_runner(self, runner: Runner) -> None:
         """Writes one runner's row."""
         self._runners[runner.id] = runner
+
+    def hear(self, runner: Runner) -> bool:
+        """Whether it is the process that registered last."""
+        known = self._runners.get(runner.id)
+        if known is None or known.boot != runner.boot:
+            return False
+        self._runners[runner.id] = runner
+        return True
 
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Writes one document."""
@@ -91,8 +112,32 @@ class MemoryStore:
         """Removes one document."""
         self._documents.pop((kind, key), None)
 
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """One thread does everything; an exception undoes what was put."""
+        before = self._runners.copy(), self._documents.copy()
+        try:
+            yield
+        except BaseException:
+            self._runners, self._documents = before
+            raise
+
+    def refile(self, limit: int) -> int:
+        """Nothing of another release is here."""
+        return 0
+
+    def contract(self, oldest: int) -> int:
+        """There is no schema."""
+        return 0
+
+    def ring(self, names: Collection[str]) -> None:
+        """There are no other servers."""
+
     def reader(self) -> None:
         """None: one thread does everything."""
+
+    def listener(self) -> None:
+        """None: there is nobody to hear of."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Nobody writes while its one thread reads."""
@@ -123,20 +168,46 @@ class MemoryStore:
         ]
         return found[: page.limit]
 
-    def due(self, now: float, limit: int) -> list[str]:
-        """Longest overdue first."""
-        waiting = [(w, s.id) for s in self._sessions.values() if (w := wake_at(s)) is not None and w <= now]
-        return [session_id for _, session_id in sorted(waiting)[:limit]]
-
-    def queued(self) -> list[Session]:
+    def queued(
+        self, pool: str, runtimes: Collection[str], after: tuple[float, str] | None, limit: int
+    ) -> list[Session]:
         """In queue order."""
-        waiting = [s for s in self._sessions.values() if s.lifecycle is Lifecycle.QUEUED]
-        return sorted(waiting, key=lambda s: (s.queued_at, s.id))
+        waiting = [
+            s
+            for s in self._waiting()
+            if s.pool == pool and s.runtime in runtimes and (after is None or (s.queued_at, s.id) > after)
+        ]
+        return sorted(waiting, key=lambda s: (s.queued_at, s.id))[:limit]
+
+    def ahead(self, pool: str, queued_at: float, session_id: str) -> int:
+        """Those before this place."""
+        place = (queued_at, session_id)
+        return sum(s.pool == pool and (s.queued_at, s.id) < place for s in self._waiting())
+
+    def load(self) -> dict[str, Load]:
+        """By pool."""
+        held = [s for s in self._sessions.values() if s.lease is not None]
+        queued = self._waiting()
+        return {
+            pool: Load(
+                queued=sum(s.pool == pool for s in queued),
+                held=sum(s.pool == pool for s in held),
+                oldest=min((s.queued_at for s in queued if s.pool == pool), default=0.0),
+            )
+            for pool in {s.pool for s in (*queued, *held)}
+        }
+
+    def _waiting(self) -> list[Session]:
+        return [s for s in self._sessions.values() if s.lifecycle is Lifecycle.QUEUED]
 
     def leased_to(self, runner: str) -> list[Session]:
         """By id."""
         held = [s for s in self._sessions.values() if s.lease is not None and s.lease.runner == runner]
         return sorted(held, key=lambda s: s.id)
+
+    def last_seqs(self, sessions: Collection[str]) -> dict[str, int]:
+        """By session."""
+        return {i: self._sessions[i].last_seq for i in sessions if i in self._sessions}
 
     def events(self, session_id: str, after: int, limit: int) -> list[f.Envelope]:
         """Facts with seq > `after`."""
@@ -167,9 +238,14 @@ class MemoryStore:
         """Oldest first."""
         return list(self._checkpoints.get(session_id, ()))
 
-    def runners(self) -> list[Runner]:
+    def runner(self, runner_id: str) -> Runner | None:
+        """One runner."""
+        return self._runners.get(runner_id)
+
+    def runners(self, pool: str = "") -> list[Runner]:
         """By name."""
-        return sorted(self._runners.values(), key=lambda r: (r.name, r.id))
+        found = [r for r in self._runners.values() if not pool or r.pool == pool]
+        return sorted(found, key=lambda r: (r.name, r.id))
 
     def get(self, kind: str, key: str) -> bytes | None:
         """One document."""

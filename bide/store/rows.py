@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Protocol, get_args
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar, get_args
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import facts as f
+from bide.core.codec import decode_session
 from bide.core.evolve import created, evolve
-from bide.core.handle import Known, known_of
-from bide.core.session import Session
+from bide.core.handle import Append, Known, known_of
+from bide.core.refusals import Refused
+from bide.core.session import VERSION, Session
+
+T = TypeVar("T")
 
 
 class InputRow(Struct, frozen=True, kw_only=True):
@@ -54,18 +60,18 @@ _KEPT = frozenset(
 )  # fmt: skip
 
 
+def kept(envelopes: Iterable[f.Envelope]) -> list[f.Envelope]:
+    """Those that change a row; not most of a transcript."""
+    return [e for e in envelopes if type(e.fact) in _KEPT]
+
+
 def project(e: f.Envelope, rows: Rows) -> None:
     """Folds one fact into the rows."""
     fact = e.fact
     if type(fact) not in _KEPT:  # most of a transcript; a chain of questions about each would cost more than storing it
         return
     if isinstance(fact, _INPUTS):
-        rows.put_input(
-            InputRow(
-                id=fact.id, session_id=e.session_id, seq=e.seq, type=e.type, author=e.actor,
-                text=getattr(fact, "text", ""), known=known_of(e.type, fact), accepted_at=e.time,
-            )
-        )  # fmt: skip
+        rows.put_input(_accepted(e, fact))
     elif isinstance(fact, f.Receipt):
         _receipt(e, fact, rows)
     elif isinstance(fact, f.CheckpointSaved):
@@ -80,6 +86,66 @@ def project(e: f.Envelope, rows: Rows) -> None:
         _change(rows, fact.question_id, status, answer, "")
     elif isinstance(fact, f.QuestionWithdrawn):
         _change(rows, fact.question_id, "withdrawn", None, fact.reason)
+
+
+class Ledger:
+    """`Rows` in memory, for a store that reads what its transaction needs at once, and writes what it made at once."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[tuple[str, str], InputRow] = {}
+        self._questions: dict[str, f.Question] = {}
+        self.inputs: dict[tuple[str, str], InputRow] = {}  # to be written, as are:
+        self.questions: dict[str, f.Question] = {}
+        self.checkpoints: list[tuple[str, f.Checkpoint]] = []
+
+    def wants(self, envelopes: Iterable[f.Envelope]) -> tuple[set[tuple[str, str]], set[str]]:
+        """Inputs and questions that these facts change, without those that they bring themselves."""
+        inputs: set[tuple[str, str]] = set()
+        questions: set[str] = set()
+        for e in envelopes:
+            match e.fact:
+                case f.Receipt(input_id=input_id):
+                    inputs.add((e.session_id, input_id))
+                case (
+                    f.QuestionAnswered(question_id=question_id)
+                    | f.QuestionDeclined(question_id=question_id)
+                    | f.QuestionWithdrawn(question_id=question_id)
+                ):
+                    questions.add(question_id)
+        return inputs, questions
+
+    def read(self, inputs: Iterable[InputRow], questions: Iterable[f.Question]) -> None:
+        """Takes rows as they were before."""
+        self._inputs |= {(row.session_id, row.id): row for row in inputs}
+        self._questions |= {row.id: row for row in questions}
+
+    def input(self, session_id: str, input_id: str) -> InputRow | None:
+        place = (session_id, input_id)
+        return self.inputs.get(place) or self._inputs.get(place)
+
+    def put_input(self, row: InputRow) -> None:
+        self.inputs[row.session_id, row.id] = row
+
+    def question(self, question_id: str) -> f.Question | None:
+        return self.questions.get(question_id) or self._questions.get(question_id)
+
+    def put_question(self, row: f.Question) -> None:
+        self.questions[row.id] = row
+
+    def put_checkpoint(self, session_id: str, row: f.Checkpoint) -> None:
+        self.checkpoints.append((session_id, row))
+
+
+def known_by(envelopes: Iterable[f.Envelope]) -> dict[tuple[str, str], Known]:
+    """What the inputs among these facts say, by session and input."""
+    return {(e.session_id, e.fact.id): known_of(e.type, e.fact) for e in envelopes if isinstance(e.fact, _INPUTS)}
+
+
+def _accepted(e: f.Envelope, fact: Any) -> InputRow:
+    return InputRow(
+        id=fact.id, session_id=e.session_id, seq=e.seq, type=e.type, author=e.actor, text=getattr(fact, "text", ""),
+        known=known_of(e.type, fact), accepted_at=e.time,
+    )  # fmt: skip
 
 
 def _receipt(e: f.Envelope, fact: f.Receipt, rows: Rows) -> None:
@@ -102,6 +168,50 @@ def _change(rows: Rows, question_id: str, status: f.QuestionStatus, answer: f.An
     row = rows.question(question_id)
     if row is not None:
         rows.put_question(replace(row, status=status, answer=answer, reason=reason))
+
+
+def check_storable(step: Append) -> None:
+    """Refuses a step with a text in its columns that not every database can hold; bodies can hold all but surrogates.
+
+    In a column of one session it would spoil the transaction that many others share.
+    """
+    s = step.session
+    for text in {s.id, s.project, s.ticket, s.pool, s.runtime, *(e.actor for e in step.envelopes)}:
+        if not storable(text):
+            raise Refused("bad_value", f"{text[:80]!r} cannot be stored.", "Leave out NUL and unpaired surrogates.")
+
+
+def storable(text: str) -> bool:
+    """Whether every database can hold the text as a text."""
+    return "\0" not in text and (text.isascii() or _encodable(text))
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class Unreadable(Exception):
+    """A session that another release has written in a way that this one does not know."""
+
+
+def state_of(version: int, body: bytes, lease_until: float | None, log: Callable[[], Iterable[f.Envelope]]) -> Session:
+    """The state as stored, or made anew from its facts. Raises `Unreadable`."""
+    try:
+        stored = decode_session(body) if version == VERSION else None
+        return session_of(log(), lease_until) if stored is None else stored
+    except (AssertionError, msgspec.MsgspecError) as error:
+        raise Unreadable(str(error)) from error
+
+
+def readable(rows: Iterable[T], read: Callable[[T], Session]) -> Iterator[Session]:
+    """The sessions of these rows without those that cannot be read: one of them is not in the way of all others."""
+    for row in rows:
+        with suppress(Unreadable):
+            yield read(row)
 
 
 def session_of(log: Iterable[f.Envelope], lease_until: float | None) -> Session:

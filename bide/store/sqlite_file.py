@@ -75,7 +75,7 @@ def _judge(db: apsw.Connection, path: Path, newest: int) -> None:
             f"{path} is a database of another program.",
             "Choose another --data folder; the file was left as it is.",
         )
-    if version > newest:
+    if version > newest and db.execute("select oldest from form").get > newest:
         raise Refused(
             "store_newer", f"The database {path} was written by a newer bide (its form is {version}, ours {newest})."
         )

@@ -1,4 +1,4 @@
-"""Wake-ups inside one process: who waits for a session hears at once that it changed. A hint; the log is the truth."""
+"""Wake-ups: who waits for a session hears at once that it changed. A hint; the log is the truth."""
 
 from __future__ import annotations
 
@@ -9,8 +9,22 @@ from typing import Self
 
 from msgspec import Struct
 
+from bide.core import facts as f
 from bide.core.limits import WAKEUPS_MAX
 from bide.core.refusals import Unavailable
+
+QUEUE = "queue"  # rings when a session begins to wait for a runner; no session has such an id
+_QUEUES = frozenset((f.Created, f.Queued, f.Interrupted))
+
+
+def rung_by(envelopes: Iterable[f.Envelope]) -> set[str]:
+    """The names that these facts ring: their sessions, and the queue."""
+    names: set[str] = set()
+    for e in envelopes:
+        names.add(e.session_id)
+        if type(e.fact) in _QUEUES:
+            names.add(QUEUE)
+    return names
 
 
 class Wakeup(Struct, frozen=True, kw_only=True):
@@ -54,8 +68,13 @@ class Subscription:
             return
         self._changed.add(session_id)
         if len(self._changed) > WAKEUPS_MAX:
-            self._changed.clear()
-            self._everything = True
+            self.ring_everything()
+        self._rung.set()
+
+    def ring_everything(self) -> None:
+        """Notes that any session may have changed."""
+        self._changed.clear()
+        self._everything = True
         self._rung.set()
 
     def end(self) -> None:
@@ -108,8 +127,20 @@ class Hub:
             for subscription in (*self._by_session.get(session_id, ()), *self._to_all):
                 subscription.ring(session_id)
 
+    def ring_everything(self) -> None:
+        """Wakes everybody, where nobody can say what changed."""
+        for subscription in self._everybody():
+            subscription.ring_everything()
+
+    def watched(self) -> list[str]:
+        """The sessions that somebody listens to."""
+        return [name for name in self._by_session if name != QUEUE]
+
     def close(self) -> None:
         """Lets every listener go."""
         self._closed = True
-        for subscription in {*self._to_all, *(one for some in self._by_session.values() for one in some)}:
+        for subscription in self._everybody():
             subscription.end()
+
+    def _everybody(self) -> set[Subscription]:
+        return {*self._to_all, *(one for some in self._by_session.values() for one in some)}

@@ -2,13 +2,76 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
+from bide.store import postgres_link
+from bide.store.postgres import PostgresStore
+from tests.store.fleet import Open
+from tests.store.postgres_server import PostgresServer
 from tests.store.story import Clock
 
-pytest.register_assert_rewrite("tests.store.suite")
+pytest.register_assert_rewrite("tests.store.suite", "tests.store.queue_suite")
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """The one PostgreSQL of this run of the tests, with a database called `empty` that has the schema."""
+    server = PostgresServer()
+    try:
+        server.start()
+        server.execute("postgres", "create database empty")
+        PostgresStore(server.url("empty")).close()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def database(postgres: PostgresServer) -> Iterator[str]:
+    """The URL of a database of this test alone, with the schema and nothing in it."""
+    name = postgres.create("empty")
+    yield postgres.url(name)
+    postgres.drop(name)
+
+
+@pytest.fixture
+def opened(database: str) -> Iterator[Open]:
+    """Opens the one database, as another server each time; each has its own connection and no clock of its own."""
+    stores: list[PostgresStore] = []
+
+    def open_again() -> PostgresStore:
+        stores.append(PostgresStore(database))
+        return stores[-1]
+
+    yield open_again
+    for store in stores:
+        store.close()
+
+
+@pytest.fixture
+def own() -> Iterator[PostgresServer]:
+    """A PostgreSQL that a test may stop, kill and freeze."""
+    server = PostgresServer()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Bounds that a test can wait for."""
+    monkeypatch.setattr(postgres_link, "STORE_COMMAND_S", 0.5)
+    monkeypatch.setattr(postgres_link, "STORE_CONNECT_S", 0.5)
+    monkeypatch.setattr(postgres_link, "STORE_AGAIN_S", 0.05)
+    monkeypatch.setattr(
+        postgres_link, "SETTINGS", {**postgres_link.SETTINGS, "idle_in_transaction_session_timeout": "300ms"}
+    )

@@ -11,7 +11,7 @@ from bide.core.handle import Done, handle
 from bide.core.limits import LIMITS
 from bide.core.placement import Runner
 from bide.core.session import Session
-from bide.store.base import Engine, Job, Page, perform_one
+from bide.store.base import Engine, Job, Page, Reader, perform_one
 
 START = 1_800_000_000.0
 LEASE_S = 120.0
@@ -31,9 +31,17 @@ def uid(*parts: object) -> str:
     return ids.mint(START, "test", *parts)
 
 
-def create(n: int = 0, *, project: str = "p", ticket: str = "", prompt: str = "Fix it. ünïcode\0 🙂") -> c.Create:
+def create(
+    n: int = 0,
+    *,
+    project: str = "p",
+    ticket: str = "",
+    prompt: str = "Fix it. ünïcode\0 🙂",
+    pool: str = "default",
+    runtime: str = "scripted",
+) -> c.Create:
     return c.Create(
-        project=project, runtime="scripted", title="t", ticket=ticket, pool="default", repository="repo", branch="",
+        project=project, runtime=runtime, title="t", ticket=ticket, pool=pool, repository="repo", branch="",
         model="", author="ada", prompt=prompt, input_id=uid("prompt", n),
         limits={name: limit.value for name, limit in LIMITS.items()},
     )  # fmt: skip
@@ -91,7 +99,7 @@ def saved(s: Session, n: int) -> f.CheckpointSaved:
     )
 
 
-def whole(engine: Engine, sessions: Sequence[str], runners: Sequence[str], now: float) -> dict[str, object]:
+def whole(engine: Engine, sessions: Sequence[str], runners: Sequence[str]) -> dict[str, object]:
     """Everything a store can be asked, to be compared with another's."""
     page = Page(limit=100)
     return {
@@ -104,13 +112,29 @@ def whole(engine: Engine, sessions: Sequence[str], runners: Sequence[str], now: 
         "open questions": engine.questions(status="open"),
         "questions": engine.questions(),
         "sessions": engine.sessions(page),
-        "due": engine.due(now, 100),
-        "due later": engine.due(now + 3600, 2),
-        "queued": engine.queued(),
+        "queued": queue_of(engine, page=100),
+        "queued, paged": queue_of(engine),
+        "ahead": [engine.ahead(s.pool, s.queued_at, s.id) for s in queue_of(engine)],
+        "load": engine.load(),
+        "last seqs": engine.last_seqs([*sessions, uid("nobody")]),
         "runners": engine.runners(),
+        "runner": engine.runner(uid("runner", "r1")),
         "kinds": [engine.keys(kind) for kind in ("project", "token")],
     }
 
 
-def runner(name: str, slots_free: int = 0) -> Runner:
-    return Runner(id=uid("runner", name), name=name, pool="default", slots=4, slots_free=slots_free)
+def queue_of(
+    engine: Reader, pool: str = "default", runtimes: Sequence[str] = ("scripted", "none"), page: int = 2
+) -> list[Session]:
+    """A pool's queue, read page by page."""
+    found: list[Session] = []
+    after = None
+    while some := engine.queued(pool, runtimes, after, page):
+        assert len(some) <= page
+        found += some
+        after = (some[-1].queued_at, some[-1].id)
+    return found
+
+
+def runner(name: str, slots_free: int = 0, *, boot: str = "", pool: str = "default") -> Runner:
+    return Runner(id=uid("runner", name), name=name, pool=pool, slots=4, slots_free=slots_free, boot=boot)

@@ -13,8 +13,8 @@ from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
 from bide.store.base import Engine, Page
 from bide.store.rows import session_of
+from tests.store.queue_suite import QueueSuite
 from tests.store.story import (
-    LEASE_S,
     START,
     Clock,
     begin,
@@ -23,6 +23,7 @@ from tests.store.story import (
     grant,
     job,
     question,
+    queue_of,
     report,
     runner,
     saved,
@@ -33,7 +34,7 @@ from tests.store.story import (
 )  # fmt: skip
 
 
-class StoreSuite:
+class StoreSuite(QueueSuite):
     """Inherit, and give the fixtures `clock` and `engine`: an empty store."""
 
     # -- the log ------------------------------------------------------------------------------------------------------
@@ -67,9 +68,9 @@ class StoreSuite:
 
     # -- refusals and groups ------------------------------------------------------------------------------------------
 
-    def test_a_refused_command_leaves_nothing_behind(self, engine: Engine, clock: Clock) -> None:
+    def test_a_refused_command_leaves_nothing_behind(self, engine: Engine) -> None:
         s = begin(engine)
-        before = whole(engine, [s.id, uid("nobody")], ["r1"], clock.time)
+        before = whole(engine, [s.id, uid("nobody")], ["r1"])
         for session, command, code in (
             (s.id, say("empty", " "), "bad_value"),
             (s.id, say("long", "x" * 300_000), "too_large"),
@@ -80,7 +81,7 @@ class StoreSuite:
             with pytest.raises(Refused) as refused:
                 do(engine, session, command)
             assert refused.value.code == code
-        assert whole(engine, [s.id, uid("nobody")], ["r1"], clock.time) == before
+        assert whole(engine, [s.id, uid("nobody")], ["r1"]) == before
 
     def test_a_refused_command_does_not_disturb_the_others_of_its_group(self, engine: Engine) -> None:
         one, two = uid("session", 1), uid("session", 2)
@@ -95,9 +96,7 @@ class StoreSuite:
         assert len(engine.inputs(two)) == 2
         assert engine.perform([]) == []
 
-    def test_a_bug_in_one_command_costs_nobody_elses_and_leaves_nothing_behind(
-        self, engine: Engine, clock: Clock
-    ) -> None:
+    def test_a_bug_in_one_command_costs_nobody_elses_and_leaves_nothing_behind(self, engine: Engine) -> None:
         def breaks_at_once() -> Work:
             raise RuntimeError("at once")
 
@@ -113,13 +112,13 @@ class StoreSuite:
             raise AssertionError("never reached")
 
         do(engine, uid("session", 1), create(1))
-        before = whole(engine, [uid("session", 1)], [], clock.time)
+        before = whole(engine, [uid("session", 1)], [])
         results = engine.perform([breaks_at_once, breaks_after_reading, leaves_a_hole])
         assert [type(r) for r in results] == [RuntimeError, RuntimeError, AssertionError]
-        assert whole(engine, [uid("session", 1)], [], clock.time) == before
+        assert whole(engine, [uid("session", 1)], []) == before
         results = engine.perform([job(uid("session", 2), create(2)), leaves_a_hole, job(uid("session", 3), create(3))])
         assert [type(r) for r in results] == [Done, AssertionError, Done]
-        assert len(engine.queued()) == 3
+        assert len(queue_of(engine)) == 3
 
     def test_one_group_carries_a_session_through_many_steps(self, engine: Engine) -> None:
         s = begin(engine)
@@ -166,35 +165,6 @@ class StoreSuite:
         with pytest.raises(Refused, match="fenced"):
             do(engine, s.id, replace(batch, epoch=s.epoch + 1))
         assert len(engine.events(s.id, s.last_seq, 100)) == 6
-
-    # -- who waits ----------------------------------------------------------------------------------------------------
-
-    def test_the_longest_overdue_session_is_woken_first(self, engine: Engine, clock: Clock) -> None:
-        sessions = [begin(engine, n) for n in range(3)]
-        for n, s in enumerate(reversed(sessions)):
-            clock.time = START + n
-            do(engine, s.id, c.Renew(runner="r1", runner_name="r1", boot="boot-r1", epoch=1, lease_s=LEASE_S))
-        waking = [s.id for s in reversed(sessions)]
-        assert engine.due(START + LEASE_S - 0.001, 10) == []
-        assert engine.due(START + LEASE_S, 10) == waking[:1], "the very moment counts"
-        assert engine.due(START + LEASE_S + 10, 10) == waking
-        assert engine.due(START + LEASE_S + 10, 2) == waking[:2]
-        clock.time = START + LEASE_S + 10
-        do(engine, waking[0], c.Wake())
-        assert engine.due(clock.time, 10) == waking[1:], "interrupted, and its own runner may still come back"
-        assert waking[0] in engine.due(clock.time + 3600, 10)
-
-    def test_the_queue_is_served_in_the_order_of_arrival(self, engine: Engine, clock: Clock) -> None:
-        order = [4, 2, 3, 1]
-        for place, n in enumerate(order):
-            clock.time = START + place // 2  # two at one moment: the id decides
-            do(engine, uid("session", n), create(n))
-        ids = [uid("session", n) for n in order]
-        assert [s.id for s in engine.queued()] == [*sorted(ids[:2]), *sorted(ids[2:])]
-        do(engine, ids[0], grant())
-        assert ids[0] not in [s.id for s in engine.queued()]
-        assert [s.id for s in engine.leased_to("r1")] == [ids[0]]
-        assert engine.leased_to("r2") == []
 
     # -- lists --------------------------------------------------------------------------------------------------------
 
@@ -281,6 +251,73 @@ class StoreSuite:
         engine.delete("project", "a")
         engine.delete("project", "never there")
         assert (engine.keys("project"), engine.get("token", "a")) == (["b", "ü"], b"other")
+
+    def test_a_runner_is_found_by_id_and_by_pool(self, engine: Engine) -> None:
+        for name, pool in (("b", "gpu"), ("a", "gpu"), ("c", "cpu")):
+            engine.put_runner(runner(name, pool=pool))
+        assert [r.name for r in engine.runners("gpu")] == ["a", "b"]
+        assert engine.runners("tpu") == []
+        found = engine.runner(uid("runner", "c"))
+        assert found is not None
+        assert (found.name, engine.runner(uid("runner", "d"))) == ("c", None)
+        engine.put_runner(runner("a", pool="cpu"))
+        assert [r.name for r in engine.runners("cpu")] == ["a", "c"]
+
+    def test_a_heartbeat_of_a_replaced_process_changes_nothing(self, engine: Engine) -> None:
+        assert engine.hear(runner("a", boot="1")) is False, "nobody registered it"
+        assert engine.runners() == []
+        engine.put_runner(runner("a", boot="1"))
+        assert engine.hear(runner("a", boot="1", slots_free=2)) is True
+        engine.put_runner(runner("a", boot="2", slots_free=4))
+        assert engine.hear(runner("a", boot="1", slots_free=1)) is False
+        assert [r.slots_free for r in engine.runners()] == [4]
+        assert engine.hear(runner("a", boot="2", slots_free=3, pool="gpu")) is True
+        assert [r.slots_free for r in engine.runners("gpu")] == [3]
+
+    def test_what_is_done_alone_is_done_as_a_whole_or_not_at_all(self, engine: Engine) -> None:
+        engine.put("project", "a", b"1")
+        with engine.alone():
+            engine.put("project", "b", engine.get("project", "a") or b"")
+            engine.put_runner(runner("r1"))
+            assert engine.keys("project") == ["a", "b"]
+
+        def breaks() -> None:
+            with engine.alone():
+                engine.put("project", "a", b"2")
+                engine.delete("project", "b")
+                engine.put_runner(runner("r2"))
+                raise Refused("name_taken", "It is taken.")
+
+        with pytest.raises(Refused):
+            breaks()
+        assert [engine.get("project", key) for key in ("a", "b")] == [b"1", b"1"]
+        assert [r.name for r in engine.runners()] == ["r1"]
+        do(engine, uid("session"), create())
+
+    @pytest.mark.parametrize("text", ["a\0b", "\ud800"], ids=["NUL", "surrogate"])
+    def test_a_text_that_no_column_can_hold_costs_its_own_command_only(self, engine: Engine, text: str) -> None:
+        s = begin(engine)
+        impossible = c.Say(id=uid("say", 2), author=text, text="hi")
+        results = engine.perform([job(s.id, say(1)), job(s.id, impossible), job(s.id, say(3))])
+        results += engine.perform([job(uid("session", 7), create(7, ticket=text)), job(uid("session", 8), create(8))])
+        assert [r.code if isinstance(r, Refused) else type(r) for r in results] == [
+            Done, "bad_value", Done, "bad_value", Done,
+        ]  # fmt: skip
+        assert len(engine.inputs(s.id)) == 3
+        assert engine.session(uid("session", 7)) is None
+        odd = report(results[2].session, f.Receipt(input_id="\0", status="consumed"))  # type: ignore[union-attr]
+        assert isinstance(do(engine, s.id, odd), Done), "a runner may call an input what it likes"
+        assert engine.sessions(Page(limit=9, ticket=text)) == engine.sessions(Page(limit=9, project=text)) == []
+
+    def test_once_all_servers_are_of_this_release_it_needs_nothing_of_the_others(self, engine: Engine) -> None:
+        s = begin(engine)
+        before = whole(engine, [s.id], ["r1"])
+        assert engine.refile(10) == 0
+        engine.contract(engine.schema)
+        assert engine.contract(engine.schema) == 0, "once"
+        assert whole(engine, [s.id], ["r1"]) == before
+        do(engine, s.id, say(1))
+        do(engine, uid("session", 1), create(1))
 
     def test_the_store_judges_by_its_own_clock(self, engine: Engine, clock: Clock) -> None:
         clock.time = START + 5

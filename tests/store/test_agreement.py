@@ -1,10 +1,11 @@
-"""Whatever people, runners and time do, in whatever groups: SQLite answers like the oracle."""
+"""Whatever people, runners and time do, in whatever groups: SQLite and PostgreSQL answer like the oracle."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -14,10 +15,12 @@ from bide.core import facts as f
 from bide.core.handle import Done
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session
-from bide.store.base import Page
+from bide.store.base import Engine, Page
 from bide.store.memory import MemoryStore
+from bide.store.postgres import PostgresStore
 from bide.store.rows import session_of
 from bide.store.sqlite import SqliteStore
+from tests.store.postgres_server import PostgresServer
 from tests.store.story import LEASE_S, Clock, create, grant, job, question, runner, saved, uid, whole
 
 SESSIONS = [uid("session", n) for n in range(3)]
@@ -48,16 +51,41 @@ def plausible(s: Session, kind: int, n: int) -> f.RunnerFact:
     return facts[kind % len(facts)]()
 
 
+class OnePostgres:
+    """One store for all examples, emptied for each: a database of its own would take longer than the example."""
+
+    store: PostgresStore
+    clock = Clock()
+
+    @classmethod
+    def emptied(cls) -> tuple[PostgresStore, Clock]:
+        cls.store._link.execute("truncate session, event, input, question, checkpoint, runner, document")
+        cls.clock.time = Clock().time
+        return cls.store, cls.clock
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_postgres(postgres: PostgresServer) -> Iterator[None]:
+    name = postgres.create("empty")
+    OnePostgres.store = PostgresStore(postgres.url(name), OnePostgres.clock)
+    yield
+    OnePostgres.store.close()
+    postgres.drop(name)
+
+
 class StoresAgree(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.clock = Clock()
+        self.postgres, self.clock = OnePostgres.emptied()
         self.oracle, self.sqlite = MemoryStore(self.clock), SqliteStore(":memory:", self.clock)
+        self.engines: list[Engine] = [self.oracle, self.sqlite, self.postgres]
         self.group: list[tuple[str, c.Command]] = []
         self.grouping = False
 
     def teardown(self) -> None:
         self.sqlite.close()
+        with self.postgres.snapshot():  # at the end of the story: at each step it would take most of the time
+            self.tells_the_same(self.postgres)
 
     # -- what happens -----------------------------------------------------------------------------------------------
 
@@ -68,8 +96,9 @@ class StoresAgree(RuleBasedStateMachine):
 
     def commit(self) -> None:
         jobs = [job(session, command) for session, command in self.group]
-        ours, theirs = self.oracle.perform(jobs), self.sqlite.perform(jobs)
-        assert [told(r) for r in ours] == [told(r) for r in theirs]
+        ours, *others = [engine.perform(jobs) for engine in self.engines]
+        for theirs in others:
+            assert [told(r) for r in ours] == [told(r) for r in theirs]
         for result in ours:
             if isinstance(result, Exception) and not isinstance(result, Refused):
                 raise result
@@ -156,21 +185,34 @@ class StoresAgree(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(RUNNERS), free=few)
     def put(self, name: str, free: int) -> None:
-        for engine in (self.oracle, self.sqlite):
-            engine.put_runner(runner(name, slots_free=free))
+        for engine in self.engines:
+            engine.put_runner(runner(name, slots_free=free, boot=str(free)))
             engine.put("project", name, str(free).encode())
             if free == 0:
                 engine.delete("project", name)
 
+    @rule(name=st.sampled_from(RUNNERS), boot=few)
+    def heard(self, name: str, boot: int) -> None:
+        ours, *others = [engine.hear(runner(name, slots_free=9, boot=str(boot))) for engine in self.engines]
+        assert others == [ours, ours]
+
+    @rule(limit=st.integers(1, 3), hold_s=st.sampled_from([0.5, 20.0]))
+    @precondition(lambda self: not self.grouping)
+    def due_ones_are_claimed(self, limit: int, hold_s: float) -> None:
+        ours, *others = [engine.claim_due(self.clock.time, limit, hold_s) for engine in self.engines]
+        assert others == [ours, ours]
+
     # -- what must hold ---------------------------------------------------------------------------------------------
 
     @invariant()
-    def both_tell_the_same(self) -> None:
-        now = self.clock.time
-        assert whole(self.oracle, SESSIONS, RUNNERS, now) == whole(self.sqlite, SESSIONS, RUNNERS, now)
+    def sqlite_tells_the_same(self) -> None:
+        self.tells_the_same(self.sqlite)
+
+    def tells_the_same(self, engine: Engine) -> None:
+        assert whole(engine, SESSIONS, RUNNERS) == whole(self.oracle, SESSIONS, RUNNERS)
         for word in Lifecycle:
             page = Page(limit=2, lifecycles=(word,), ticket="T")
-            assert self.oracle.sessions(page) == self.sqlite.sessions(page)
+            assert engine.sessions(page) == self.oracle.sessions(page)
 
     @invariant()
     def the_state_is_what_the_facts_say(self) -> None:

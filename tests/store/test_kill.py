@@ -6,9 +6,12 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from bide.core.session import Session
+from bide.store.base import Engine
+from bide.store.postgres import PostgresStore
 from bide.store.rows import session_of
 from bide.store.sqlite import SqliteStore
 from tests.store.story import uid
@@ -20,10 +23,10 @@ WRITES_S = 0.25  # each writer lives up to this long after its first word
 FIRST_WORD_S = 30.0
 
 
-def write_and_die(path: Path, chance: random.Random) -> dict[str, int]:
+def write_and_die(database: str, chance: random.Random) -> dict[str, int]:
     """What the writer acknowledged before it was killed in the midst of its work: session -> highest seq."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.store.writer", str(path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "tests.store.writer", database], cwd=ROOT, stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     try:
@@ -45,17 +48,16 @@ def write_and_die(path: Path, chance: random.Random) -> dict[str, int]:
     return acknowledged
 
 
-def rebuilt(store: SqliteStore, s: Session) -> Session:
+def rebuilt(store: Engine, s: Session) -> Session:
     return session_of(store.events(s.id, 0, s.last_seq + 1), s.lease.until if s.lease else None)
 
 
-def test_a_killed_server_keeps_every_event_it_acknowledged_and_the_log_has_no_hole(tmp_path: Path) -> None:
-    path, chance = tmp_path / "bide.db", random.Random(7)
-    total = 0
+def survives(database: str, opened: Callable[[], Engine]) -> None:
+    chance, total = random.Random(7), 0
     for _ in range(KILLS):
-        acknowledged = write_and_die(path, chance)
+        acknowledged = write_and_die(database, chance)
         assert acknowledged
-        store = SqliteStore(path, time.time)
+        store = opened()
         for n in range(SESSIONS):
             s = store.session(uid("session", n))
             assert s is not None
@@ -66,3 +68,22 @@ def test_a_killed_server_keeps_every_event_it_acknowledged_and_the_log_has_no_ho
             total = max(total, s.last_seq)
         store.close()
     assert total > 50, "the writer was killed in the midst of work, not before it"
+
+
+def test_a_killed_server_keeps_every_event_it_acknowledged_and_the_log_has_no_hole(tmp_path: Path) -> None:
+    path = tmp_path / "bide.db"
+    survives(str(path), lambda: SqliteStore(path, time.time))
+
+
+def test_a_killed_server_of_a_fleet_keeps_every_event_it_acknowledged(database: str) -> None:
+    survives(database, lambda: settled(PostgresStore(database)))
+
+
+def settled(store: PostgresStore) -> PostgresStore:
+    """Once the database has noticed that the killed one is gone: until then it may still commit what it was told."""
+    others = "select count(*) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()"
+    end = time.monotonic() + FIRST_WORD_S
+    while store._link.fetch(others + " and backend_type = 'client backend'")[0][0]:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    return store

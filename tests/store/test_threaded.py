@@ -13,14 +13,16 @@ import pytest
 from bide.core.handle import Done
 from bide.core.limits import STORE_GROUP_MAX, STORE_QUEUE_MAX, STORE_READS_MAX, WAKEUPS_MAX
 from bide.core.refusals import Refused, Unavailable
-from bide.store.base import Engine, Job, Page
+from bide.store.base import Engine, Job, Load, Page
 from bide.store.memory import MemoryStore
+from bide.store.postgres import PostgresStore
 from bide.store.sqlite import SqliteStore
 from bide.store.threaded import Store
-from bide.store.wakeups import Hub
+from bide.store.wakeups import QUEUE, Hub
 from tests.store.story import Clock, begin, create, grant, report, runner, say, uid, words
 
 SOON_S = 10.0  # far more than anything here takes
+QUEUED = ("default", ("scripted",), None, 100)
 
 
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
@@ -28,8 +30,10 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, bool]]
     return "asyncio", {"use_uvloop": request.param}
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def engine(request: pytest.FixtureRequest, clock: Clock, tmp_path: Path) -> Engine:
+    if request.param == "postgres":
+        return PostgresStore(request.getfixturevalue("database"), clock)
     return MemoryStore(clock) if request.param == "memory" else SqliteStore(tmp_path / "bide.db", clock)
 
 
@@ -67,7 +71,7 @@ async def test_what_was_written_is_read_at_once(store: Store, clock: Clock) -> N
     done = await store.handle(uid("session"), create())
     assert await store.session(uid("session")) == done.session
     assert await store.events(uid("session"), 0, 10) == list(done.envelopes)
-    assert [s.id for s in await store.queued()] == [uid("session")]
+    assert [s.id for s in await store.queued(*QUEUED)] == [uid("session")]
     assert await store.sessions(Page(limit=5)) == [done.session]
     assert [row.id for row in await store.inputs(uid("session"))] == [uid("prompt", 0)]
     assert (await store.input(uid("session"), uid("prompt", 0))) is not None
@@ -80,7 +84,12 @@ async def test_what_was_written_is_read_at_once(store: Store, clock: Clock) -> N
     s = (await store.handle(uid("session"), grant())).session
     assert s.lease is not None
     assert [held.id for held in await store.leased_to("r1")] == [s.id]
-    assert await store.due(s.lease.until, 10) == [s.id]
+    assert await store.claim_due(s.lease.until, 10, 5.0) == [s.id]
+    assert (await store.runner(uid("runner", "r1")), await store.hear(runner("r1", boot="?"))) == (runner("r1"), False)
+    assert (await store.load(), await store.last_seqs([s.id])) == ({"default": Load(held=1)}, {s.id: s.last_seq})
+    assert (await store.ahead("default", s.queued_at, s.id), await store.queued(*QUEUED)) == (0, [])
+    await store.contract(store.schema)
+    assert (await store.refile(10), await store.contract(store.schema)) == (0, 0)
     assert (await store.questions(), await store.question(uid("q")), await store.checkpoints(s.id)) == ([], None, [])
     assert store.now() == clock.time
 
@@ -160,10 +169,10 @@ async def test_too_many_reads_are_turned_away_and_later_ones_served(clock: Clock
     asks = [asyncio.ensure_future(store.read(lambda _: release.wait(SOON_S))) for _ in range(STORE_READS_MAX)]
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="wait for it already"):
-        await store.queued()
+        await store.queued(*QUEUED)
     release.set()
     assert all(await asyncio.gather(*asks))
-    assert await store.queued() == []
+    assert await store.queued(*QUEUED) == []
     await store.close()
 
 
@@ -189,8 +198,22 @@ async def test_closing_performs_what_was_accepted_and_takes_no_more(clock: Clock
     with pytest.raises(Unavailable, match="closed"):
         await store.session(uid("late"))
     again = SqliteStore(tmp_path / "bide.db", clock)
-    assert len(again.queued()) == 50
+    assert len(again.queued(*QUEUED)) == 50
     again.close()
+
+
+async def test_whoever_counts_commits_and_fails_at_it_stops_no_write(clock: Clock, tmp_path: Path) -> None:
+    store = Store(SqliteStore(tmp_path / "bide.db", clock))
+
+    def breaks(jobs: int, seconds: float) -> None:
+        raise RuntimeError("no room for a span")
+
+    store.on_commit = breaks
+    async with asyncio.timeout(SOON_S):
+        for n in range(2):
+            await store.handle(uid("session", n), create(n))
+        assert await store.session(uid("session", 1)) is not None
+        await store.close()
 
 
 # -- wake-ups -------------------------------------------------------------------------------------------------------
@@ -203,7 +226,7 @@ async def test_who_waits_for_a_session_hears_of_it_and_of_no_other(store: Store)
         await store.handle(two, create(2))
         await store.handle(one, create(1))
         assert (await waiting).sessions == {one}
-        assert (await everybody.wait(SOON_S)).sessions == {one, two}
+        assert (await everybody.wait(SOON_S)).sessions == {one, two, QUEUE}, "both wait for a runner"
         assert not (await listener.wait(0)).sessions, "nothing new"
         await store.handle(one, say(1))
         await store.handle(one, say(2))

@@ -9,14 +9,17 @@ from pathlib import Path
 from bide.core.handle import Done
 from bide.core.limits import LIMITS
 from bide.core.session import Session
+from bide.store.base import Engine
+from bide.store.postgres import PostgresStore
 from bide.store.sqlite import SqliteStore
 from tests.store.story import begin, job, report, say, uid, words
 
 SESSIONS = 5
 
 
-def main(path: str) -> None:
-    store = SqliteStore(Path(path), time.time)
+def main(database: str) -> None:
+    shared = database.startswith("postgresql:")
+    store = PostgresStore(database) if shared else SqliteStore(Path(database), time.time)
     known = [store.session(uid("session", n)) for n in range(SESSIONS)]
     states = [s or begin(store, n) for n, s in enumerate(known)]
     while True:
@@ -24,7 +27,7 @@ def main(path: str) -> None:
         print(*(f"{s.id} {s.last_seq}" for s in states), sep="\n", flush=True)
 
 
-def _round(store: SqliteStore, states: list[Session]) -> list[Session]:
+def _round(store: Engine, states: list[Session]) -> list[Session]:
     jobs = [job(s.id, report(s, *words(5))) for s in states]
     waiting = min(len(s.inputs) for s in states)
     if waiting < LIMITS["queued_inputs"].max - 1:

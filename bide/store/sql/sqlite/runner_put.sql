@@ -1,2 +1,2 @@
-insert into runner (id, name, body) values (?, ?, ?)
-on conflict (id) do update set name = excluded.name, body = excluded.body;
+insert into runner (id, name, pool, boot, body) values (?, ?, ?, ?, ?)
+on conflict (id) do update set name = excluded.name, pool = excluded.pool, boot = excluded.boot, body = excluded.body;

@@ -1,1 +1,1 @@
-select version, lease_until, last_seq, body from session where id = ?;
+select version, lease_until, last_seq, body, wake_at from session where id = ?;

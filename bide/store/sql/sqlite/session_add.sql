@@ -1,2 +1,2 @@
-insert into session (version, lifecycle, project, ticket, runner, lease_until, queued_at, wake_at, last_seq, body, id)
-values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+insert into session (version, lifecycle, project, ticket, pool, runtime, runner, queued_at, wake_at, lease_until, last_seq, body, id)
+values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);

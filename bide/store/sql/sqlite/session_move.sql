@@ -1,4 +1,4 @@
 update session
-set version = ?, lifecycle = ?, project = ?, ticket = ?, runner = ?, lease_until = ?, queued_at = ?, wake_at = ?,
-    last_seq = ?, body = ?
+set version = ?, lifecycle = ?, project = ?, ticket = ?, pool = ?, runtime = ?, runner = ?, queued_at = ?, wake_at = ?,
+    lease_until = ?, last_seq = ?, body = ?
 where id = ?;

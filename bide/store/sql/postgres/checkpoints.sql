@@ -1,0 +1,1 @@
+select body from checkpoint where session = $1 order by place;

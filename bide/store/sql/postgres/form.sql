@@ -1,0 +1,1 @@
+select applied, contracted, oldest from form;

@@ -1,0 +1,1 @@
+update form set applied = greatest(applied, $1);

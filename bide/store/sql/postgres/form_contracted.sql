@@ -1,0 +1,1 @@
+update form set contracted = $1, oldest = greatest(oldest, $1);

@@ -1,0 +1,1 @@
+select body from input where session = $1 order by seq;

@@ -1,0 +1,3 @@
+select pool, count(*), 0, min(queued_at) from session where lifecycle = 'queued' group by pool
+union all
+select pool, 0, count(*), null from session where runner is not null group by pool;

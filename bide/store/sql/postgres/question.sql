@@ -1,0 +1,1 @@
+select body from question where id = $1;

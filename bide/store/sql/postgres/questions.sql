@@ -1,0 +1,1 @@
+select body from question order by asked_at, id;

@@ -1,0 +1,1 @@
+select body from question where id = any($1::text[]);

@@ -1,0 +1,1 @@
+select body from runner where pool = $1 order by name, id;

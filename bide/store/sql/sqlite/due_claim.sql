@@ -1,0 +1,1 @@
+update session set wake_at = ? where id in (select value from json_each(?));

@@ -1,0 +1,1 @@
+select contracted, oldest from form;

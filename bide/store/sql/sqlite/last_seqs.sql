@@ -1,0 +1,1 @@
+select id, last_seq from session where id in (select value from json_each(?));

@@ -1,0 +1,1 @@
+select id from session where version < :version or version > :version limit :limit;

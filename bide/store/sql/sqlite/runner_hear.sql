@@ -1,0 +1,1 @@
+update runner set name = ?, pool = ?, body = ? where id = ? and boot = ? returning id;

@@ -1,0 +1,1 @@
+select body from runner where pool = ? order by name, id;
