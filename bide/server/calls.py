@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 import msgspec
 import structlog
 from msgspec import Struct
+from opentelemetry.trace import Span
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
@@ -27,13 +28,21 @@ from bide.core import ids
 from bide.core.limits import BODY_BYTES, KEY_CHARS
 from bide.core.refusals import Refused, Unavailable
 from bide.server import problems
-from bide.server.auth import Actor, authenticate
+from bide.server.auth import Actor, Role, authenticate
 from bide.server.gate import Gate
 from bide.server.parts import Parts
+from bide.server.tracing import answered
 
-Who = Literal["anyone", "owner", "runner"]  # "runner" means: a runner too; the owner may do everything
+Who = Literal["anyone", "owner", "runner", "enrolment"]
+# Whom a route that is open to the key lets in besides the owner, who may do everything.
+BESIDES: dict[Who, frozenset[Role]] = {
+    "owner": frozenset(),
+    "runner": frozenset({"runner"}),
+    "enrolment": frozenset({"runner", "enrolment"}),
+}
 Handler = Callable[..., Awaitable[Any]]
 H = TypeVar("H", bound=Handler)
+NAMED: dict[Role, str] = {"owner": "an owner", "runner": "a runner", "enrolment": "an enrolment"}
 NOBODY = Actor(role="owner", name="nobody")
 log = structlog.get_logger("bide.server")
 _encode = msgspec.json.Encoder().encode
@@ -151,11 +160,16 @@ class App:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        answer = _Watched(send)
+        headers, began = Headers(scope=scope), time.perf_counter()
+        with self.parts.tracing.request(scope["method"], headers) as span:
+            answer = _Watched(send, lambda status: self._trace(span, scope, status))
+            await self._served(scope, receive, answer, headers)
+        self._count(scope, answer.status, time.perf_counter() - began)
+
+    async def _served(self, scope: Scope, receive: Receive, answer: _Watched, headers: Headers) -> None:
         refusal: ASGIApp | None = None
-        began = time.perf_counter()
         try:
-            self._gate.check(Headers(scope=scope))
+            self._gate.check(headers)
             await self._router(scope, receive, answer)
         except Refused as error:
             refusal = problems.response(error)
@@ -169,7 +183,14 @@ class App:
             refusal = problems.bug()
         if refusal is not None and not answer.status:
             await refusal(scope, receive, answer)
-        self._count(scope, answer.status, time.perf_counter() - began)
+
+    def _trace(self, span: Span, scope: Scope, status: int) -> None:
+        if self.parts.tracing.on:
+            route: Route | None = scope.get("bide.route")
+            path, stream = (route.path, route.method == "GET" and not route.timed) if route else ("none", False)
+            answered(span, scope["method"], path, status, scope.get("path_params", {}))
+            if stream:
+                span.end()  # the answer stays open for hours
 
     def _count(self, scope: Scope, status: int, seconds: float) -> None:
         route: Route | None = scope.get("bide.route")
@@ -182,13 +203,14 @@ class App:
 class _Watched:
     """Knows whether an answer has begun."""
 
-    def __init__(self, send: Send) -> None:
-        self._send = send
+    def __init__(self, send: Send, begins: Callable[[int], None]) -> None:
+        self._send, self._begins = send, begins
         self.status = 0
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
+            self._begins(self.status)
         await self._send(message)
 
 
@@ -215,8 +237,8 @@ class _Methods:
 
     async def _answer(self, route: Route, request: Request) -> ASGIApp:
         actor = NOBODY if route.who == "anyone" else await _authenticated(self._parts, request)
-        if actor.role == "runner" and route.who == "owner":
-            raise Refused("forbidden", f"A {actor.role}'s token cannot do this.")
+        if actor.role != "owner" and actor.role not in BESIDES[route.who]:
+            raise Refused("forbidden", f"The token of {NAMED[actor.role]} cannot do this.")
         given: dict[str, Any] = {}
         try:
             if route.query is not None:
@@ -233,6 +255,12 @@ class _Methods:
         if answer is None:
             return Response(status_code=route.status)
         return Response(_encode(answer), route.status, media_type="application/json")
+
+
+async def hung_up(receive: Receive) -> None:
+    """Returns when the one who asked is gone; for requests whose body was read."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -259,7 +287,7 @@ def _require_json(request: Request) -> None:
 
 
 async def _authenticated(parts: Parts, request: Request) -> Actor:
-    return await authenticate(parts.store, str(request.headers.get("authorization", "")))
+    return await authenticate(parts.tokens, parts.config, str(request.headers.get("authorization", "")))
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bide.core.limits import LEASE_S, LEASE_S_MAX, LEASE_S_MIN, LIMITS, POLL_S, POLL_SHARE
+from bide.core.limits import LEASE_S, LEASE_S_MAX, LEASE_S_MIN, LIMITS, POLL_S, POLL_SHARE, TOKEN_CHARS_MIN
 from bide.core.refusals import Refused
 from bide.server.settings import WORDS, Value, checked, nearest
 
@@ -21,6 +21,8 @@ KEYS = (
     "blobs",
     "lease_s",
     "hosts",
+    "owner_token",
+    "enrolment_token",
     *WORDS,
     *LIMITS,
 )
@@ -40,6 +42,9 @@ class Config(Struct, frozen=True, kw_only=True):
     blobs: str
     lease_s: float = LEASE_S
     hosts: tuple[str, ...] = ()  # names under which the server may be reached besides its own address
+    # Tokens that all servers of a fleet are given alike; each holds for as long as servers are started with it.
+    owner_token: str = ""
+    enrolment_token: str = ""  # lets runners come and go, and nothing else
     defaults: dict[str, Value] = {}  # the server's layer of project settings
 
     @property
@@ -67,6 +72,9 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
     folder = Path(str(given.get("data") or variables.get("data") or home)).expanduser().absolute()
     merged = {**_file(folder / "config.toml"), **variables, **given}
     host, port, last_port = _listen(merged.get("listen"), folder)
+    owner, enrolment = (_token(name, merged.get(name, "")) for name in ("owner_token", "enrolment_token"))
+    if owner and owner == enrolment:
+        raise Refused("bad_setting", "owner_token and enrolment_token are the same: every runner would be an owner.")
     return Config(
         home=home,
         data=folder,
@@ -77,6 +85,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
         blobs=str(merged.get("blobs") or f"file:{folder / 'blobs'}"),
         lease_s=_lease(merged.get("lease_s", LEASE_S)),
         hosts=_hosts(merged.get("hosts", "")),
+        owner_token=owner,
+        enrolment_token=enrolment,
         defaults=checked({name: _typed(name, merged[name]) for name in (*WORDS, *LIMITS) if name in merged}),
     )
 
@@ -93,7 +103,7 @@ def _variables(environ: Mapping[str, str]) -> dict[str, object]:
 def _file(path: Path) -> dict[str, object]:
     try:
         keys = tomllib.loads(path.read_text("utf-8"))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Refused(
@@ -132,7 +142,7 @@ def recorded(folder: Path) -> Recorded | None:
     """Where the server of this data folder listens or listened last; None when there was none."""
     try:
         return msgspec.json.decode((folder / "server.json").read_bytes(), type=Recorded)
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
 
 
@@ -146,6 +156,18 @@ def _lease(value: object) -> float:
 def _hosts(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else str(value).split(",")
     return tuple(str(name).strip().lower() for name in names if str(name).strip())
+
+
+def _token(name: str, value: object) -> str:
+    """Given as it is: what stands around it in a file would be lost in a header."""
+    token = str(value).strip()
+    if token and (len(token) < TOKEN_CHARS_MIN or not token.isascii() or not token.isprintable() or " " in token):
+        raise Refused(
+            "bad_setting",
+            f"{name} must be at least {TOKEN_CHARS_MIN} plain characters without spaces.",
+            "`openssl rand -hex 32` makes one.",
+        )
+    return token
 
 
 def _typed(name: str, value: object) -> object:

@@ -12,10 +12,10 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from bide.core import ids
-from bide.core.limits import SEQ_MAX, SSE_BATCH, SSE_FRAMES_BYTES, SSE_PING_S, SSE_RETRY_MS, SSE_STALL_S
+from bide.core.limits import SEQ_MAX, SSE_AWAY_S, SSE_BATCH, SSE_FRAMES_BYTES, SSE_PING_S, SSE_RETRY_MS, SSE_STALL_S
 from bide.core.refusals import Refused, Unavailable
 from bide.server import render
-from bide.server.calls import Streamed
+from bide.server.calls import Streamed, hung_up
 from bide.server.parts import Parts
 from bide.store.wakeups import Subscription
 
@@ -38,6 +38,7 @@ class Feed(Streamed):
 
     def __init__(self, parts: Parts, cursors: dict[str, int], *, many: bool = False) -> None:
         self._parts, self._cursors, self._many = parts, dict(sorted(cursors.items())), many
+        self._began = parts.store.now()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Streams until the reader leaves, stalls, or the server closes."""
@@ -58,8 +59,14 @@ class Feed(Streamed):
         with self._parts.store.subscribe(*self._cursors) as subscription:
             behind = set(self._cursors)
             while not watch.done():
-                for session_id in sorted(behind):
-                    await self._catch_up(send, session_id, watch)
+                try:
+                    for session_id in sorted(behind):
+                        await self._catch_up(send, session_id, watch)
+                except Unavailable:  # the stream stays open, and goes on when the store is back
+                    await self._send(send, PING)
+                    await asyncio.wait((watch,), timeout=SSE_AWAY_S)
+                    behind = set(self._cursors)
+                    continue
                 behind = await self._next(send, subscription, watch)
 
     async def _catch_up(self, send: Send, session_id: str, watch: asyncio.Future[None]) -> None:
@@ -79,6 +86,8 @@ class Feed(Streamed):
                     await self._send(send, bytes(frames))
                     frames.clear()
             await self._send(send, bytes(frames))
+            if found[0].time >= self._began:  # what is older was not written late, but asked for late
+                self._parts.metrics.event_lag.observe(max(0.0, self._parts.store.now() - found[0].time))
             if len(found) < SSE_BATCH:
                 return
 
@@ -116,18 +125,13 @@ class Feed(Streamed):
 
 async def _left(receive: Receive, closing: asyncio.Event) -> None:
     """Returns when the reader has left or the server closes."""
-    gone = asyncio.ensure_future(_disconnected(receive))
+    gone = asyncio.ensure_future(hung_up(receive))
     end = asyncio.ensure_future(closing.wait())
     try:
         await asyncio.wait((gone, end), return_when=asyncio.FIRST_COMPLETED)
     finally:
         gone.cancel()
         end.cancel()
-
-
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 def cursors_of(text: str) -> dict[str, int]:

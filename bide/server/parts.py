@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 
 from bide.core import commands as c
-from bide.core import facts as f
 from bide.core import ids
 from bide.core.handle import Done
-from bide.core.placement import Runner, state_of
+from bide.core.limits import FLEET_CACHE_S
+from bide.core.placement import Runner
+from bide.server import around
+from bide.server.auth import Tokens
 from bide.server.blobs import BlobFolder
 from bide.server.config import Config
+from bide.server.gauges import Gauges
 from bide.server.metrics import Metrics
+from bide.server.tracing import Tracing
 from bide.store.threaded import Store
-
-QUEUE = "queue"  # rings when a session begins to wait for a runner; no session has such an id
-_QUEUES = (f.Created, f.Queued, f.Interrupted)
 
 
 class Parts:
@@ -24,8 +26,13 @@ class Parts:
 
     def __init__(self, config: Config, store: Store, blobs: BlobFolder) -> None:
         self.config, self.store, self.blobs = config, store, blobs
-        self.metrics = Metrics()
+        self.id, self.url = self.mint("server"), ""  # the address is known once it listens
+        self.tokens = Tokens(store)
+        self.metrics, self.tracing = Metrics(), Tracing()
+        self.gauges = Gauges(config, store, self.metrics)
+        store.on_commit = self._committed
         self.closing = asyncio.Event()
+        self._fleet: dict[str, tuple[float, list[Runner]]] = {}
         self.asking: dict[str, object] = {}  # runner -> its newest sync; an older one that still waits gives up
 
     def mint(self, *parts: object) -> str:
@@ -33,14 +40,27 @@ class Parts:
         return ids.mint(self.store.now(), *parts, secrets.token_bytes(10))
 
     async def handle(self, session_id: str, command: c.Command) -> Done:
-        """Decides and appends; wakes the runners that wait for work when there is some."""
-        done = await self.store.handle(session_id, command)
-        if any(isinstance(envelope.fact, _QUEUES) for envelope in done.envelopes):
-            self.store.changed(QUEUE)
+        """Decides and appends, and counts what came of it."""
+        with self.tracing.span(f"handle {type(command).__name__}", session=session_id) as span:
+            done = await self.store.handle(session_id, command)
+            if self.tracing.on:
+                span.set_attributes({"bide.epoch": done.session.epoch, "bide.facts": len(done.envelopes)})
+        self.metrics.decided(command, done)
         return done
 
-    async def online(self) -> list[Runner]:
-        """Runners that were heard of lately, draining ones included."""
-        now, config = self.store.now(), self.config
-        found = await self.store.runners()
-        return [r for r in found if state_of(r, now, config.poll_s, config.lease_s) in ("online", "draining")]
+    def _committed(self, writes: int, seconds: float) -> None:
+        """Called by the thread that writes."""
+        self.metrics.committed(writes, seconds)
+        self.tracing.committed(writes, seconds)
+
+    async def online(self, pool: str = "") -> list[Runner]:
+        """Runners that were heard of lately, draining ones included; of one pool, or of all."""
+        return await self.store.read(lambda reader: around.online(reader, self.config, pool))
+
+    async def fleet(self, pool: str) -> list[Runner]:
+        """The same as of a moment ago: many syncs look at it together."""
+        until, found = self._fleet.get(pool, (0.0, []))
+        if time.monotonic() >= until:
+            found = await self.online(pool)
+            self._fleet[pool] = time.monotonic() + FLEET_CACHE_S, found
+        return found

@@ -25,7 +25,12 @@ def response(error: Refused, status: int = 0, headers: Mapping[str, str] | None 
 
 def outage(error: Unavailable) -> Response:
     """503 with the time to wait; what is away is said, its address and credentials are not."""
-    refused = Refused("store_unavailable", f"{error.what[:1].upper()}{error.what[1:]} is out of reach for the moment.")
+    refused = Refused(
+        "store_unavailable",
+        f"{error.what[:1].upper()}{error.what[1:]} is out of reach for the moment.",
+        # Usually nothing was done. Where only the answer was lost, everything was; then a repeat does nothing more.
+        "Try again in a moment, with the same id or Idempotency-Key: then it is done once.",
+    )
     return response(refused, headers={"retry-after": str(max(1, math.ceil(error.retry_after_s)))})
 
 

@@ -7,33 +7,20 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from bide.core import facts as f
 from bide.core import placement
 from bide.core.codec import body_of
+from bide.core.drain import Line, Order, over
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session
 from bide.core.words import words
 from bide.server import shapes
-from bide.server.config import Config
+from bide.server.around import Around
 from bide.server.settings import Effective
 from bide.store.rows import InputRow
 
 T = TypeVar("T")
-
-
-class Around(Struct, frozen=True, kw_only=True):
-    """What a session's own state does not know: the runners, the queue, the time."""
-
-    config: Config
-    now: float
-    runners: Sequence[placement.Runner]
-    queued: Sequence[Session]
-
-    def state_of(self, runner: placement.Runner) -> placement.RunnerState:
-        """The runner's word."""
-        return placement.state_of(runner, self.now, self.config.poll_s, self.config.lease_s)
 
 
 def moment(seconds: float) -> datetime | None:
@@ -86,6 +73,7 @@ def session(s: Session, around: Around) -> shapes.Session:
         next_step=word.next_step,
         reason=_reason(s, around),
         pool=s.pool,
+        labels=s.labels,
         runner=s.lease.runner if s.lease else None,
         runner_name=s.lease.runner_name if s.lease else None,
         epoch=s.epoch,
@@ -102,15 +90,19 @@ def session(s: Session, around: Around) -> shapes.Session:
 
 def _reason(s: Session, around: Around) -> str:
     if s.lease is not None:
-        holder = next((r for r in around.runners if r.id == s.lease.runner), None)
+        holder = around.holders.get(s.lease.runner)
         if holder is not None and around.state_of(holder) in ("out_of_contact", "gone"):
             return f"out of contact since {_written(holder.last_seen_at)}"
         return s.parking or s.reason
     if s.lifecycle is Lifecycle.QUEUED and not s.recovery_until:
-        online = [r for r in around.runners if around.state_of(r) in ("online", "draining")]
-        why, place = placement.why_not(s, online, around.queued)
-        return why if place <= 1 else f"{why}; number {place} in the queue"
+        why, ahead = placement.why_not(s, around.online.get(s.pool, ()), around.now), around.ahead.get(s.id)
+        return why if ahead is None else f"{why}; {_ordinal(ahead + 1)} in its queue"
     return s.reason
+
+
+def _ordinal(place: int) -> str:
+    ends = {1: "st", 2: "nd", 3: "rd"}
+    return f"{place}{'th' if place % 100 in (11, 12, 13) else ends.get(place % 10, 'th')}"
 
 
 def checkpoint(c: f.Checkpoint) -> shapes.Checkpoint:
@@ -193,8 +185,23 @@ def runner(r: placement.Runner, around: Around) -> shapes.Runner:
         isolation=r.isolation,
         protocol=r.protocol,
         runtimes=r.runtimes,
+        labels=r.labels,
+        disk_free=r.disk_free or None,
         warm=r.warm,
         last_seen_at=moment(r.last_seen_at),
+    )
+
+
+def drain(r: placement.Runner, order: Order, lines: Sequence[Line]) -> shapes.Drain:
+    """How far a drain is."""
+    return shapes.Drain(
+        runner=r.id,
+        name=r.name,
+        state="drained" if over(lines) else "draining",
+        asked_at=at(order.asked_at),
+        deadline_at=at(order.asked_at + order.deadline_s),
+        by=order.by,
+        sessions=lines,
     )
 
 

@@ -25,23 +25,26 @@ from msgspec import Struct
 from bide.core.limits import FILES_WANTED, KEEP_ALIVE_S, SHUTDOWN_S
 from bide.core.refusals import Refused
 from bide.server.app import build, loops
-from bide.server.auth import Actor, actor_of, issue
-from bide.server.blobs import BlobFolder
+from bide.server.auth import Actor, Tokens, issue
+from bide.server.blobs import BlobFolder, require_same
 from bide.server.calls import App
 from bide.server.config import Config, Recorded
 from bide.store.base import Engine
 from bide.store.memory import MemoryStore
+from bide.store.postgres import PostgresStore
+from bide.store.postgres_link import place
 from bide.store.sqlite import SqliteStore
 from bide.store.threaded import Store
 
 
 class Serving(Struct, frozen=True, kw_only=True):
-    """A server that answers: where, and with which owner token."""
+    """A server that answers: where, and with which owner token. `database` is its address if others share it."""
 
     url: str
     token: str
     data: Path
     pid: int
+    database: str = ""
 
 
 class _Client(Struct, frozen=True, kw_only=True):
@@ -71,8 +74,11 @@ async def serve(config: Config, ready: Ready | None = None, stop: asyncio.Event 
     store = Store(open_engine(config.database))
     try:
         with _listen(config) as listening:
-            app = build(config, store, open_blobs(config.blobs))
+            blobs = open_blobs(config.blobs)
+            await require_same(store, blobs)
+            app = build(config, store, blobs)
             serving = await _introduce(config, store, listening)
+            app.parts.url = serving.url
             await _serve(app, serving, config, listening, ready, stop or asyncio.Event())
     finally:
         await store.close()
@@ -156,13 +162,19 @@ def _signals(stop: asyncio.Event) -> Iterator[None]:
 
 
 def open_engine(url: str) -> Engine:
-    """The store that the URL names: `sqlite:PATH`, or `memory:` for one that forgets."""
+    """The store that the URL names: `sqlite:PATH`, `postgresql://…`, or `memory:` for one that forgets."""
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest:
         return SqliteStore(Path(rest.removeprefix("//")), time.time)
+    if scheme in ("postgresql", "postgres"):
+        return PostgresStore(url)
     if scheme == "memory":
         return MemoryStore(time.time)
-    raise Refused("bad_setting", f"{url[:80]!r} is not a database.", "Write sqlite:PATH.")
+    raise Refused(
+        "bad_setting",
+        f"{scheme[:80]!r} is not a kind of database.",
+        "Write sqlite:PATH or postgresql://USER@HOST/NAME.",
+    )
 
 
 def open_blobs(url: str) -> BlobFolder:
@@ -177,14 +189,14 @@ def _listen(config: Config) -> socket.socket:
     """The listening socket: the port asked for; where any will do, the one it had before if that is free."""
     wanted = [config.port] if config.port else [config.last_port, 0] if config.last_port else [0]
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    for place, port in enumerate(wanted, 1):
+    for tries, port in enumerate(wanted, 1):
         try:
             listener = socket.create_server((config.host, port), family=family)
             # asyncio does this only for sockets that it opened itself; without it an answer may wait 40 ms for an ACK.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return listener
         except OSError as error:
-            if place < len(wanted):
+            if tries < len(wanted):
                 continue
             raise Refused(
                 "bad_setting",
@@ -198,14 +210,19 @@ async def _introduce(config: Config, store: Store, listening: socket.socket) -> 
     """Address and owner token. A restart keeps the token, so that everybody who has it goes on."""
     host, port = listening.getsockname()[:2]
     shown = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)  # noqa: S104
+    url = f"http://{shown}:{port}"
+    shared = place(config.database) if store.shared else ""
+    if config.owner_token:
+        return Serving(url=url, token=config.owner_token, data=config.data, pid=os.getpid(), database=shared)
     try:
         token = msgspec.json.decode((config.data / "client.json").read_bytes(), type=_Client).token
     except (FileNotFoundError, msgspec.DecodeError):
         token = ""
-    known = await actor_of(store, token) if token else None
+    known = await Tokens(store).actor(token) if token else None
     if known is None or known.role != "owner":
-        token = await issue(store, Actor(role="owner", name="owner", created_at=store.now()))
-    return Serving(url=f"http://{shown}:{port}", token=token, data=config.data, pid=os.getpid())
+        owner = Actor(role="owner", name="owner", created_at=store.now())
+        token = await store.write(lambda engine: issue(engine, owner))
+    return Serving(url=url, token=token, data=config.data, pid=os.getpid(), database=shared)
 
 
 def _private_folder(folder: Path) -> None:

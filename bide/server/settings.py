@@ -11,11 +11,12 @@ from msgspec import Struct
 from bide.core import ids
 from bide.core.limits import LIMITS, MODEL_CHARS, RECOVERY_S, Limit, effective
 from bide.core.refusals import Refused
+from bide.server import labels
 
 Value = float | str
 OnLoss = Literal["continue", "ask", "fail"]
 ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
-WORDS: dict[str, str] = {"runtime": "claude_code", "pool": "default", "model": "", "on_loss": "ask"}
+WORDS: dict[str, str] = {"runtime": "claude_code", "pool": "default", "model": "", "labels": "", "on_loss": "ask"}
 NAMES = (*WORDS, *LIMITS)
 
 
@@ -26,6 +27,7 @@ class Effective(Struct, frozen=True, kw_only=True):
     runtime: str
     pool: str
     model: str
+    labels: str  # comma separated
     on_loss: OnLoss
 
     def values(self) -> dict[str, float]:
@@ -77,7 +79,10 @@ def layered(
     )
     words = WORDS | _words(server) | _words(project) | _words(session)
     on_loss = next(word for word in ON_LOSS if word == words["on_loss"])
-    return Effective(limits=limits, runtime=words["runtime"], pool=words["pool"], model=words["model"], on_loss=on_loss)
+    return Effective(
+        limits=limits, runtime=words["runtime"], pool=words["pool"], model=words["model"], labels=words["labels"],
+        on_loss=on_loss,
+    )  # fmt: skip
 
 
 def _number(name: str, value: float) -> float:
@@ -94,6 +99,8 @@ def _word(name: str, value: str) -> str:
         if len(value) > MODEL_CHARS or not value.isprintable():
             raise Refused("bad_setting", f"The name of a model has at most {MODEL_CHARS} printable characters.")
         return value
+    if name == "labels":
+        return labels.joined(labels.split(value))
     return ids.name(value, name) if name != "on_loss" else value
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
 from bide.core import facts as f
+from bide.core.drain import Line
 from bide.core.limits import Limit
 from bide.core.placement import RunnerState
 from bide.core.runtime import Runtime
@@ -93,6 +94,7 @@ class Session(Struct, frozen=True, kw_only=True):
     next_step: str
     reason: str
     pool: str
+    labels: Sequence[str]
     runner: str | None
     runner_name: str | None
     epoch: int
@@ -167,7 +169,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class Runner(Struct, frozen=True, kw_only=True):
-    """A runner as the server knows it."""
+    """A runner as the server knows it. `disk_free` is bytes where its workspaces are, null when it does not say."""
 
     id: str
     name: str
@@ -179,8 +181,22 @@ class Runner(Struct, frozen=True, kw_only=True):
     isolation: str
     protocol: int
     runtimes: Sequence[Runtime]
+    labels: Sequence[str]
+    disk_free: int | None
     warm: Sequence[str]
     last_seen_at: datetime | None
+
+
+class Drain(Struct, frozen=True, kw_only=True):
+    """How far a drain is. `drained`: nothing is left on the runner."""
+
+    runner: str
+    name: str
+    state: Literal["draining", "drained"]
+    asked_at: datetime
+    deadline_at: datetime
+    by: str
+    sessions: Sequence[Line]
 
 
 class Project(Struct, frozen=True, kw_only=True):

@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.server.harness import LiveServer, repository
+from tests.store.conftest import database, postgres
+
+__all__ = ["database", "postgres"]  # fixtures
 
 
 @pytest.fixture(scope="module")
@@ -15,6 +18,20 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
     live = LiveServer(tmp_path_factory.mktemp("server"))
     yield live
     live.stop()
+
+
+@pytest.fixture
+def pair(tmp_path: Path, database: str) -> Iterator[tuple[LiveServer, LiveServer]]:
+    """Two servers on one database, each with a folder of its own."""
+    shared = {"database": database, "blobs": f"file:{tmp_path / 'blobs'}"}
+    both: list[LiveServer] = []
+    try:
+        for name in ("one", "other"):
+            both.append(LiveServer(tmp_path / name, **shared))
+        yield both[0], both[1]
+    finally:
+        for server in both:
+            server.stop()
 
 
 @pytest.fixture(scope="module")

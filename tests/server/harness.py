@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
+import apsw
 import httpx2
 import uvloop
 
@@ -88,6 +90,15 @@ class LiveServer:
             assert not self._thread.is_alive(), "the server does not end"
             self._thread = None
 
+    def write(self, kind: str, key: str, document: dict[str, Any]) -> None:
+        """Puts a document into the database, as another server could."""
+        with closing(apsw.Connection(str(self.folder / "bide.sqlite"))) as other:
+            other.set_busy_timeout(5000)
+            other.execute(
+                "insert or replace into document (kind, key, body) values (?, ?, ?)",
+                (kind, key, json.dumps(document).encode()),
+            )
+
     # -- what most tests do -------------------------------------------------------------------------------------------
 
     def ok(self, method: str, path: str, **more: Any) -> Any:
@@ -129,11 +140,11 @@ class Voice:
         self.n: dict[tuple[str, int], int] = {}
         self.register()
 
-    def register(self, runtimes: tuple[str, ...] = ("scripted",)) -> None:
+    def register(self, **more: Any) -> None:
         body = {
             "name": self.name, "pool": self.pool, "slots": self.slots, "root": "/srv/bide", "boot": self.boot,
-            "runtimes": [{"name": runtime, "version": "1"} for runtime in runtimes],
-        }  # fmt: skip
+            "runtimes": [{"name": "scripted", "version": "1"}],
+        } | more  # fmt: skip
         registered = self.server.ok("POST", "/v1/runners", json=body)
         self.id, self.token = registered["id"], registered["token"]
         self.http = self.server.client(self.token)

@@ -5,13 +5,17 @@ from __future__ import annotations
 import json
 import socket
 import stat
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from bide.server.auth import digest
-from tests.server.harness import LiveServer, Voice
+from bide.store.threaded import Store
+from tests.server.harness import LiveServer, Voice, until
 
 
 def routes(server: LiveServer) -> list[tuple[str, str]]:
@@ -139,3 +143,43 @@ def test_the_published_interface_names_every_shape_it_uses(server: LiveServer) -
     operations = [operation for methods in drawn["paths"].values() for operation in methods.values()]
     assert all(operation["summary"] for operation in operations)
     assert len({operation["operationId"] for operation in operations}) == len(operations)
+
+
+def test_a_token_that_was_taken_back_ends_within_the_time_that_is_stated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.server.auth.TOKEN_CACHE_S", 0.5)
+    server = LiveServer(tmp_path / "revoking")
+    try:
+        token = Voice(server, "fired").token
+        client = server.client(token)
+        path = f"/v1/blobs/packs/{'0' * 8}"
+        assert client.get(path).status_code == 403
+        with closing(apsw.Connection(str(server.folder / "bide.sqlite"))) as other:
+            other.set_busy_timeout(5000)
+            other.execute("delete from document where kind = 'token' and key = ?", (digest(token),))
+        began = time.monotonic()
+        until(lambda: client.get(path).status_code == 401)
+        assert time.monotonic() - began < 5
+        assert server.ok("GET", "/v1/runners")["items"], "nobody else's"
+    finally:
+        server.stop()
+
+
+def test_who_asks_again_costs_no_look_at_the_database(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    get = Store.get
+
+    async def counted(self: Store, kind: str, key: str) -> bytes | None:
+        asked.append(kind)
+        return await get(self, kind, key)
+
+    monkeypatch.setattr(Store, "get", counted)
+    client = server.client(Voice(server, "busybody").token)
+    for _ in range(5):
+        assert client.post("/v1/sessions", json={}).status_code == 403
+    assert asked.count("token") == 1
+    nobody = server.client("bide_owner_unknown")
+    for _ in range(3):
+        assert nobody.get("/v1/sessions").status_code == 401
+    assert asked.count("token") == 4, "a no is never kept: a token may be issued in the next moment"

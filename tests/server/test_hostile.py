@@ -82,3 +82,10 @@ def test_text_of_any_kind_comes_back_as_it_was_sent(server: LiveServer, repo: Pa
     assert [row["text"] for row in server.ok("GET", f"/v1/sessions/{session}/inputs")["items"]][1:] == texts
     sent = [event["data"]["text"] for event in server.events(session) if event["type"] == "user.message"]
     assert sent[1:] == texts
+
+
+def test_a_runner_that_names_its_process_by_what_no_database_holds_is_told_so(
+    server: LiveServer, pair: tuple[LiveServer, LiveServer]
+) -> None:
+    for live in (server, pair[0]):
+        live.refused("POST", "/v1/runners", 422, "bad_value", json={"name": "nul", "boot": "a\0b"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import socket
 import threading
 import time
 from pathlib import Path
@@ -93,6 +95,25 @@ def test_a_newer_sync_of_a_runner_lets_the_older_one_go_without_a_claim(tmp_path
         server.stop()
 
 
+def test_a_runner_that_dies_while_it_waits_for_work_is_given_none(tmp_path: Path, repo: Path) -> None:
+    server = LiveServer(tmp_path / "dead", lease_s=120)
+    try:
+        dead, lives = Voice(server, "dead"), Voice(server, "lives")
+        host, _, port = server.url.removeprefix("http://").partition(":")
+        body = json.dumps({"boot": dead.boot, "free_slots": 4, "wait_s": 20}).encode()
+        head = f"POST /v1/runners/{dead.id}/sync HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {dead.token}\r\n"
+        head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        with socket.create_connection((host, int(port)), timeout=10) as line:
+            line.sendall(head.encode() + body)
+            until(lambda: "bide_syncs_waiting 1.0" in server.http.get("/metrics").text)
+        session = server.session(repo)["id"]
+        until(lambda: 'route="/v1/runners/{runner}/sync"' in server.http.get("/metrics").text)  # it is over
+        assert server.ok("GET", f"/v1/sessions/{session}")["runner"] is None, "a lease of the dead lasts two minutes"
+        assert lives.claim()["session"] == session
+    finally:
+        server.stop()
+
+
 def test_a_grant_whose_reply_was_lost_comes_again_and_only_once_another(server: LiveServer, repo: Path) -> None:
     runner = Voice(server, "deaf", slots=1, pool="deaf")
     first, second = server.session(repo, pool="deaf")["id"], server.session(repo, pool="deaf")["id"]
@@ -102,7 +123,9 @@ def test_a_grant_whose_reply_was_lost_comes_again_and_only_once_another(server: 
     assert [(g["session"], g["epoch"]) for g in again] == [(first, 1)]
     assert again[0]["ttl_s"] <= 3.0
     assert runner.sync(held(grant), free=0)["grants"] == []
-    assert server.ok("GET", f"/v1/sessions/{second}")["reason"].startswith("all 1 slots of pool deaf are taken")
+    assert server.ok("GET", f"/v1/sessions/{second}")["reason"].startswith(
+        "all 1 slots of pool deaf that could take it"
+    )
 
 
 def test_facts_are_stored_once_in_order_whatever_the_network_repeats(server: LiveServer, repo: Path) -> None:
@@ -168,6 +191,31 @@ def test_a_runner_that_was_restarted_gives_its_sessions_back_at_once(server: Liv
     runner.register()
     grant = runner.sync()["grants"][0]
     assert (grant["session"], grant["epoch"]) == (session, 2)
+
+
+def test_a_second_machine_of_one_name_gives_nothing_away_that_the_first_may_still_work_on(
+    tmp_path: Path, repo: Path
+) -> None:
+    server = LiveServer(tmp_path / "cloned", lease_s=2.0)
+    try:
+        first = Voice(server, "clone", boot="b1")
+        first.register(home="here")
+        session = server.session(repo)["id"]
+        first.claim()
+        second = Voice(server, "other", boot="b2")
+        second.name = "clone"
+        second.register(home="there")
+        shown = server.ok("GET", f"/v1/sessions/{session}")
+        assert second.sync()["grants"] == []
+        assert (shown["runner_name"], shown["epoch"]) == ("clone", 1), "nobody knows that the first has ended"
+        log = until(lambda: [e for e in server.events(session) if e["type"] == "session.interrupted"])
+        assert log[0]["data"]["held_until"] > 0, "its lease had to end first"
+        assert second.claim()["epoch"] == 2
+        second.boot = "b3"
+        second.register(home="there")
+        assert [grant["epoch"] for grant in second.sync()["grants"]] == [3], "the next process of its own folder"
+    finally:
+        server.stop()
 
 
 def test_an_object_is_created_once_and_comes_back_as_it_was(server: LiveServer, repo: Path) -> None:

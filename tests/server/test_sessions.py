@@ -23,7 +23,7 @@ def test_a_session_says_at_once_what_holds_for_it_and_why_it_waits(server: LiveS
     started = server.ok("POST", "/v1/sessions", json=body | {"settings": {"online_window_s": 7}})
     session = started["session"]
     assert (session["shown"], session["must_act"], session["project"]) == ("queued", "runner", "widgets")
-    assert session["reason"] == "no runner of pool empty is online"
+    assert session["reason"] == "no runner of pool empty is online; 1st in its queue"
     assert session["workspace"]["repository"] == str(repo)
     assert session["created_at"].endswith("Z")
     assert [(i["type"], i["status"], i["author"]) for i in started["inputs"]] == [("user.message", "accepted", "owner")]
@@ -101,7 +101,7 @@ def test_a_runtime_that_no_live_runner_has_is_refused_and_what_is_there_is_named
     body = {"repository": str(repo), "prompt": "x", "runtime": "claude_code", "pool": "poor"}
     problem = server.refused("POST", "/v1/sessions", 422, "no_runtime", json=body)
     assert "scripted" in problem["detail"]
-    runner.register(runtimes=("scripted", "claude_code"))
+    runner.register(runtimes=[{"name": name, "version": "1"} for name in ("scripted", "claude_code")])
     assert server.ok("POST", "/v1/sessions", json=body)["session"]["reason"] != ""
 
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from bide.core import commands as c
 from bide.core import ids, placement
 from bide.core import runtime as core_runtime
-from bide.core.limits import SLOTS_MAX
+from bide.core.limits import DRAIN_S, SLOTS_MAX
 from bide.core.refusals import Refused
+from bide.core.report import awaited
 from bide.core.runtime import Capabilities
 from bide.core.wire import FactsPost, FactsReply, Register, Registered, Sync, SyncReply, agree
-from bide.server import render, shapes
+from bide.server import around, drains, labels, render, shapes
 from bide.server.auth import Actor, issue_for_runner
 from bide.server.calls import Call, Table
 from bide.server.exchange import sync
 from bide.store.base import Engine
+from bide.store.rows import storable
 
 TABLE = Table()
 
@@ -35,18 +37,29 @@ class Runtime(Struct, frozen=True, kw_only=True):
     hint: str
 
 
-@TABLE.post("/v1/runners", who="runner")
+class DrainBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`deadline_s`: how long sessions that work may still take before they are interrupted and saved."""
+
+    deadline_s: float = DRAIN_S
+
+
+@TABLE.post("/v1/runners", who="enrolment")
 async def register(call: Call, body: Register) -> Registered:
     """Registers a runner, or the next process of one with that name: the same id, a new token."""
     agree(body.protocol)
     name, pool = ids.name(body.name, "runner"), ids.name(body.pool, "pool")
     if not 1 <= body.slots <= SLOTS_MAX:
         raise Refused("bad_value", f"A runner can have 1 to {SLOTS_MAX} slots, not {body.slots}.")
+    if not storable(body.boot):
+        raise Refused("bad_value", f"{body.boot[:80]!r} cannot name a process.")
+    has = labels.checked(body.labels)
     fresh = call.parts.mint("runner", name)
 
-    def put(engine: Engine) -> placement.Runner:
+    def put(engine: Engine) -> Registered:
         known = next((runner for runner in engine.runners() if runner.name == name), None)
         call.actor.require_runner(known.id if known else "")
+        moved = known is not None and known.home and body.home and known.home != body.home
+        apart = "" if known is None else max(known.boot, known.apart) if moved else known.apart
         runner = placement.Runner(
             id=known.id if known else fresh,
             name=name,
@@ -56,23 +69,26 @@ async def register(call: Call, body: Register) -> Registered:
             isolation=body.isolation,
             protocol=body.protocol,
             runtimes=body.runtimes,
+            labels=has,
             boot=body.boot,
+            home=body.home,
+            apart=apart,
             last_seen_at=engine.now(),
             slots_free=0,
-            warm=known.warm if known else (),
+            warm=known.warm if known and not moved else (),
         )
         engine.put_runner(runner)
-        return runner
+        engine.delete(drains.KIND, runner.id)  # it was meant for the process before
+        actor = Actor(role="runner", name=name, runner=runner.id, created_at=engine.now())
+        return Registered(id=runner.id, token=issue_for_runner(engine, actor))
 
-    runner = await call.parts.store.write(put)
-    actor = Actor(role="runner", name=name, runner=runner.id, created_at=call.parts.store.now())
-    return Registered(id=runner.id, token=await issue_for_runner(call.parts.store, actor))
+    return await call.parts.store.write(put)
 
 
 @TABLE.post("/v1/runners/{runner}/sync", who="runner", timed=False)
 async def sync_runner(call: Call, body: Sync) -> SyncReply:
     """Heartbeat, renewal, claim and news; answers when there is something to tell, or after `wait_s`."""
-    return await sync(call.parts, await _require(call), body)
+    return await sync(call.parts, await _require(call), body, call.request.receive)
 
 
 @TABLE.post("/v1/runners/{runner}/facts", who="runner")
@@ -80,18 +96,50 @@ async def post_facts(call: Call, body: FactsPost) -> FactsReply:
     """Appends a runner's facts; safe to repeat for ever. Refuses `fenced`, `lease_over`, or `gap` with `next`."""
     runner_id = call.id("runner")
     call.actor.require_runner(runner_id)
-    command = c.Report(runner=runner_id, epoch=body.epoch, first=body.first, facts=body.facts)
+    command = c.Report(runner=runner_id, epoch=body.epoch, first=body.first, facts=body.facts, of=body.of)
     done = await call.parts.handle(ids.parse(body.session, "session id"), command)
-    call.parts.metrics.facts.inc(len(done.envelopes))
-    return FactsReply(next=done.session.n)
+    return FactsReply(next=awaited(done.session, body.of))
 
 
 @TABLE.get("/v1/runners")
 async def list_runners(call: Call) -> shapes.Items[shapes.Runner]:
     """Every runner, by name."""
     store = call.parts.store
-    around = render.Around(config=call.parts.config, now=store.now(), runners=(), queued=())
-    return shapes.Items(items=[render.runner(r, around) for r in await store.runners()])
+    now = around.Around(config=call.parts.config, now=store.now())
+    return shapes.Items(items=[render.runner(r, now) for r in await store.runners()])
+
+
+@TABLE.post("/v1/runners/{runner}/drain", who="enrolment")
+async def drain_runner(call: Call, body: DrainBody) -> shapes.Drain:
+    """Empties a runner, named by id or name: it takes nothing more, and saves what it holds. Lost is nothing."""
+    call.actor.require_enrolment()
+    name = call.path("runner")
+    runner = await call.parts.store.write(lambda engine: drains.order(engine, name, body.deadline_s, call.actor.name))
+    call.parts.store.changed(runner.id)
+    return await _drain(call, runner.id)
+
+
+@TABLE.get("/v1/runners/{runner}/drain", who="enrolment")
+async def get_drain(call: Call) -> shapes.Drain:
+    """How far a drain is, and what has become of each session."""
+    call.actor.require_enrolment()
+    return await _drain(call, call.path("runner"))
+
+
+@TABLE.delete("/v1/runners/{runner}/drain")
+async def undo_drain(call: Call) -> None:
+    """Takes the order to drain back: the runner takes sessions again. What is saved already stays so."""
+    name = call.path("runner")
+    runner = await call.parts.store.write(lambda engine: drains.take_back(engine, name))
+    call.parts.store.changed(runner.id)
+
+
+async def _drain(call: Call, name: str) -> shapes.Drain:
+    found = render.drain(*await call.parts.store.read(lambda reader: drains.come_so_far(reader, name)))
+    if call.actor.role == "owner":
+        return found
+    # What sessions are about is not for whoever only starts and stops machines.
+    return structs.replace(found, sessions=[structs.replace(line, title="") for line in found.sessions])
 
 
 @TABLE.get("/v1/runtimes")
@@ -119,7 +167,7 @@ async def list_runtimes(call: Call) -> shapes.Items[Runtime]:
 async def _require(call: Call) -> placement.Runner:
     runner_id = call.id("runner")
     call.actor.require_runner(runner_id)
-    found = next((runner for runner in await call.parts.store.runners() if runner.id == runner_id), None)
+    found = await call.parts.store.runner(runner_id)
     if found is None:
         raise Refused("no_runner", f"There is no runner {runner_id}.", "Register it with POST /v1/runners.")
     return found

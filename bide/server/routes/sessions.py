@@ -19,7 +19,7 @@ from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
 from bide.core.session import Session as State
 from bide.core.words import Shown, words
-from bide.server import projects, render, repositories, shapes
+from bide.server import around, labels, projects, render, repositories, shapes
 from bide.server.calls import Call, Table
 from bide.server.settings import Effective, Value, checked
 from bide.store.base import Engine, Page, Reader, perform_one
@@ -48,6 +48,7 @@ class NewSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     runtime: str = ""
     pool: str = ""
     model: str = ""
+    labels: tuple[str, ...] = ()
     settings: dict[str, Any] = {}
     dry_run: bool = False
 
@@ -91,7 +92,7 @@ async def create_session(call: Call, body: NewSession) -> Started:
     if call.key and not body.dry_run:
         session_id = await _keyed(call, body, session_id, claim=False)
     if await store.session(session_id) is None:  # else it is a repeat, whatever has changed since
-        _require_runtime(settings, await call.parts.online())
+        _require_runtime(settings, await call.parts.online(settings.pool))
     command = _command(call, body, row, settings, ids.mint(store.now(), session_id, "prompt"))
     state, inputs = _tried(call, session_id, command)
     if not body.dry_run:
@@ -102,7 +103,7 @@ async def create_session(call: Call, body: NewSession) -> Started:
         state = (await call.parts.handle(session_id, replace(command, project=row.name))).session
         inputs = (await store.inputs(session_id))[:1]
     return Started(
-        session=render.session(state, await around(call)),
+        session=(await _shown(call, [state]))[0],
         inputs=[render.receipt(row) for row in inputs],
         limits=tuple(settings.limits.values()),
     )
@@ -120,16 +121,13 @@ async def list_sessions(call: Call, query: Which) -> shapes.Items[shapes.Session
     )
     found = await call.parts.store.read(lambda reader: _matching(reader, page, query.shown))
     shown, rest = found[: query.limit], found[query.limit :]
-    surroundings = await around(call)
-    return shapes.Items(
-        items=[render.session(s, surroundings) for s in shown], next=shown[-1].id if rest and shown else None
-    )
+    return shapes.Items(items=await _shown(call, shown), next=shown[-1].id if rest and shown else None)
 
 
 @TABLE.get("/v1/sessions/{session}")
 async def get_session(call: Call) -> shapes.Session:
     """One session, with all that is needed to go on with it."""
-    return render.session(await require(call), await around(call))
+    return (await _shown(call, [await require(call)]))[0]
 
 
 @TABLE.get("/v1/sessions/{session}/inputs")
@@ -162,20 +160,23 @@ async def require(call: Call) -> State:
     return found
 
 
-async def around(call: Call) -> render.Around:
-    """What the shapes of sessions need besides the sessions."""
-    runners, queued = await call.parts.store.read(lambda reader: (reader.runners(), reader.queued()))
-    return render.Around(config=call.parts.config, now=call.parts.store.now(), runners=runners, queued=queued)
+async def _shown(call: Call, found: Sequence[State]) -> list[shapes.Session]:
+    now = await call.parts.store.read(lambda reader: around.look(reader, call.parts.config, found))
+    return [render.session(s, now) for s in found]
 
 
 def _session_settings(body: NewSession) -> dict[str, Value]:
     fields = {name: getattr(body, name) for name in ("runtime", "pool", "model") if getattr(body, name)}
+    if body.labels:
+        fields["labels"] = labels.joined(body.labels)
     return checked(body.settings | fields)
 
 
-def _require_runtime(settings: Effective, online: Sequence[Runner]) -> None:
-    """With runners of the pool at hand, one of them must have the runtime; with none, the session may wait for one."""
-    pool = [runner for runner in online if runner.pool == settings.pool]
+def _require_runtime(settings: Effective, pool: Sequence[Runner]) -> None:
+    """With runners of the pool online, one of them must have the runtime; with none, the session may wait for one.
+
+    For a label it may wait in any case: labels come with machines, a runtime that is missing is missing on all of them.
+    """
     if not pool or any(usable(runner, settings.runtime) for runner in pool):
         return
     broken = next((r for runner in pool for r in runner.runtimes if r.name == settings.runtime), None)
@@ -202,15 +203,17 @@ async def _keyed(call: Call, body: NewSession, session_id: str, *, claim: bool) 
     key = hashlib.sha256(f"{call.actor.name}\x1f{call.key}".encode("utf-8", "surrogatepass")).hexdigest()
     mine = _Keyed(session=session_id, body=hashlib.sha256(msgspec.json.encode(body)).hexdigest())
 
-    def look(engine: Engine) -> _Keyed:
-        stored = engine.get(KEY, key)
-        if stored is None:
-            if claim:
-                engine.put(KEY, key, msgspec.json.encode(mine))
-            return mine
-        return msgspec.json.decode(stored, type=_Keyed)
+    def look(reader: Reader) -> _Keyed | None:
+        stored = reader.get(KEY, key)
+        return msgspec.json.decode(stored, type=_Keyed) if stored else None
 
-    found = await call.parts.store.write(look)
+    def take(engine: Engine) -> _Keyed:
+        found = look(engine)
+        if found is None:
+            engine.put(KEY, key, msgspec.json.encode(mine))
+        return found or mine
+
+    found = await (call.parts.store.write(take) if claim else call.parts.store.read(look)) or mine
     if found.body != mine.body:
         raise Refused("key_reused", "This idempotency key was used to start a different session.")
     return found.session
@@ -232,6 +235,7 @@ def _command(call: Call, body: NewSession, row: projects.ProjectRow, settings: E
         repository=row.repository,
         branch=body.branch,
         model=settings.model,
+        labels=labels.split(settings.labels),
         author=call.actor.name,
         prompt=body.prompt,
         input_id=input_id,
@@ -246,6 +250,6 @@ def _matching(reader: Reader, page: Page, shown: str) -> list[State]:
     while True:
         rows = reader.sessions(page)
         found += [s for s in rows if not shown or words(s).shown == shown]
-        if len(found) >= page.limit or len(rows) < page.limit:
+        if len(found) >= page.limit or not rows:  # fewer than asked are no end: what cannot be read is left out
             return found[: page.limit]
         page = replace(page, before=rows[-1].id)
