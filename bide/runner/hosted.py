@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import structlog
@@ -19,6 +19,7 @@ from bide.runner.layout import Layout
 from bide.runner.process import Process, spawn
 from bide.runner.procfs import Ident, Running
 from bide.runner.sandbox import Choice, binary_inside
+from bide.runner.warden import Ward
 
 LOG = structlog.get_logger()
 INSTRUCTIONS = """
@@ -46,12 +47,14 @@ class Hosted:
         gateway: Gateway,
         heard: Callable[[str, int, r.RuntimeEvent], None],
         exited: Callable[[str, int, str, frozenset[str] | None], None],
+        entered: Callable[[], None],
     ) -> None:
         self.session, self.epoch, self.job, self.driver = session, epoch, job, driver
         self.layout, self._choice, self._gateway = layout, choice, gateway
-        self._heard, self._exited = heard, exited
+        self._heard, self._exited, self._entered = heard, exited, entered
         self.runtime_session_id = job.runtime_session_id
         self.process: Process | None = None
+        self._entering: Process | None = None  # it exists, but takes no orders yet
         self.dialogue: Dialogue | None = None
         self.stopped: tuple[str, ...] = ()
         self.root = ""  # the newest checkpoint that the folder is known to hold
@@ -127,7 +130,7 @@ class Hosted:
                 reason = f"bide could not follow it: {type(error).__name__}: {error}"
                 await process.kill()
                 process.discard()
-        self.process = self.dialogue = None
+        self.process = self.dialogue = self._entering = None
         try:
             memory = await asyncio.to_thread(self._memory)
         except Exception as error:
@@ -153,11 +156,27 @@ class Hosted:
         dialogue = await asyncio.to_thread(self.driver.open, job)
         launch = dialogue.launch()
         seat.ends_turn, seat.call_key = launch.ends_turn, launch.call_key
-        process = await spawn(self._choice, self.layout, launch, host_binary)
+        process = await spawn(self._choice, self.layout, launch, host_binary, entered=self._enters)
         self.process, self.dialogue = process, dialogue
         if self._wanted_end:
             self._ending = asyncio.create_task(self._end())
         return process, dialogue
+
+    def _enters(self, process: Process) -> None:
+        self._entering = process
+        self._entered()
+
+    def ward(self, until: float) -> Ward | None:
+        """What the warden has to know; None while nothing runs."""
+        process = self.process or self._entering
+        return process.ward(self.session, self.epoch, until) if process is not None else None
+
+    async def stopped_by_warden(self, who: Iterable[Ident]) -> None:
+        """The warden stopped these, maybe too late: a lease that was renewed meanwhile goes on."""
+        process = self.process or self._entering
+        if process is not None:
+            process.stopped_by_warden(who)
+        await self.hold(self.frozen)
 
     async def _talk(self, process: Process, dialogue: Dialogue) -> str:
         await self.hold(self.frozen)

@@ -1,4 +1,4 @@
-"""The way to the server: dials out, asks by long poll, posts facts, and puts up with a server that is away."""
+"""The way to the servers: dials out, asks by long poll, posts facts, and puts up with servers that are away."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from urllib.parse import urlsplit
 import httpx2
 import msgspec
 
-from bide.core.limits import HTTP_S
+from bide.core.limits import CONNECT_S, HTTP_S
 from bide.core.problems import read_problem
 from bide.core.refusals import Unavailable
+from bide.core.servers import Servers
 from bide.core.wire import LOOPBACK, FactsPost, FactsReply, Register, Registered, Sync, SyncReply
 
 T = TypeVar("T")
 
 
 class Link:
-    """One HTTP client. Everything here raises `Refused` for a no of the server, `Unavailable` when it is away."""
+    """One HTTP client for each server. All here raise `Refused` for a no of a server, `Unavailable` when all are away."""
 
-    def __init__(self, server: str, token: str) -> None:
-        self._server, self._enrolment = server.rstrip("/"), token
+    def __init__(self, servers: Servers, token: str) -> None:
+        self.servers, self._enrolment = servers, token
         self.token, self.runner = token, ""
-        local = urlsplit(self._server).hostname in LOOPBACK  # no proxy knows our loopback
-        self._http = httpx2.AsyncClient(base_url=self._server, timeout=HTTP_S, trust_env=not local)
+        self._http = {url: _client(url) for url in servers.urls}
 
     async def register(self, hello: Register) -> Registered:
         """Makes this process the runner of its name; its later requests carry the token that comes back."""
@@ -32,9 +32,9 @@ class Link:
         self.token, self.runner = answer.token, answer.id
         return answer
 
-    async def sync(self, ask: Sync) -> SyncReply:
-        """The long poll."""
-        return await self._post(f"/v1/runners/{self.runner}/sync", ask, SyncReply, ask.wait_s + HTTP_S)
+    async def sync(self, ask: Sync, within_s: float) -> SyncReply:
+        """The long poll, asked once: a lease counts from when it was asked for, so the next try is the caller's."""
+        return await self._once(f"/v1/runners/{self.runner}/sync", ask, SyncReply, min(within_s, ask.wait_s + HTTP_S))
 
     async def post(self, facts: FactsPost) -> FactsReply:
         """A batch of facts."""
@@ -42,14 +42,32 @@ class Link:
 
     async def close(self) -> None:
         """Closes the connections."""
-        await self._http.aclose()
+        for http in self._http.values():
+            await http.aclose()
 
     async def _post(self, path: str, body: msgspec.Struct, answer: type[T], timeout_s: float) -> T:
-        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+        for _ in self.servers.urls[1:]:
+            try:
+                return await self._once(path, body, answer, timeout_s)
+            except Unavailable:
+                pass  # the next is in use now
+        return await self._once(path, body, answer, timeout_s)
+
+    async def _once(self, path: str, body: msgspec.Struct, answer: type[T], timeout_s: float) -> T:
+        url = self.servers.now
         try:
-            reply = await self._http.post(
-                path, content=msgspec.json.encode(body), headers=headers, timeout=timeout_s
-            )  # fmt: skip
+            return await self._ask(self._http[url], path, body, answer, timeout_s)
+        except Unavailable:
+            self.servers.away(url)
+            raise
+
+    async def _ask(
+        self, http: httpx2.AsyncClient, path: str, body: msgspec.Struct, answer: type[T], timeout_s: float
+    ) -> T:
+        headers = {"authorization": f"Bearer {self.token}", "content-type": "application/json"}
+        timeout = httpx2.Timeout(timeout_s, connect=min(timeout_s, CONNECT_S))
+        try:
+            reply = await http.post(path, content=msgspec.json.encode(body), headers=headers, timeout=timeout)
         except httpx2.HTTPError as error:
             raise Unavailable("the server", str(error) or type(error).__name__) from error
         if reply.status_code < 300:
@@ -58,3 +76,8 @@ class Link:
             except msgspec.DecodeError as error:
                 raise Unavailable("the server", f"it answered something else: {error}") from error
         raise read_problem(reply.status_code, reply.content)
+
+
+def _client(url: str) -> httpx2.AsyncClient:
+    local = urlsplit(url).hostname in LOOPBACK  # no proxy knows our loopback
+    return httpx2.AsyncClient(base_url=url, timeout=HTTP_S, trust_env=not local)

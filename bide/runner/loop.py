@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ import structlog
 
 from bide.core import effects as e
 from bide.core import runtime as r
+from bide.core.kept import Left
 from bide.core.limits import IDLE_TICK_S, SNAPSHOT_THREADS, TICK_MIN_S, retry_wait_s
 from bide.core.refusals import Refused, Unavailable
 from bide.core.runner import Runner
@@ -22,15 +24,25 @@ from bide.runner.gateway import Gateway
 from bide.runner.hosted import Hosted
 from bide.runner.link import Link
 from bide.runner.sandbox import Choice
+from bide.runner.spool import Spools
+from bide.runner.warden import Froze, boot_clock
+from bide.runner.watch import Watch
 from bide.runner.workspace import Workspaces
 
 LOG = structlog.get_logger()
 T = TypeVar("T")
+UPLOADS = "snapshot"
+# It is this process that is not heard, and no word about the session: the next sync says so, and ends the process.
+NOT_HEARD = ("unauthenticated", "forbidden", "wrong_protocol")
 
 
-def boot_clock() -> float:
-    """Seconds since boot, sleep included: a lease also runs out while a laptop is shut (law 7)."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
+def uploads_end(within_s: float) -> bool:
+    """Whether the threads that work for sessions, or wait for the blob store, end by then."""
+    end = time.monotonic() + within_s
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(UPLOADS)]
+    for thread in threads:
+        thread.join(max(0.0, end - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)
 
 
 class Loop:
@@ -42,45 +54,77 @@ class Loop:
         workspaces: Workspaces,
         drivers: dict[str, Driver],
         choice: Choice,
+        spools: Spools,
+        left: Iterable[Left] = (),
         clock: Callable[[], float] = boot_clock,
     ) -> None:
         self._link, self._workspaces, self._drivers, self._choice = link, workspaces, drivers, choice
+        self._spools = spools
+        self.watch = Watch(self._froze)
         self.gateway: Gateway | None = None
         self.clock = clock
-        self.machine = Runner(wall=time.time() - clock())
+        self.machine = Runner(wall=time.time() - clock(), left=left)
         self._hosted: dict[tuple[str, int], Hosted] = {}
         self._folders: dict[str, asyncio.Lock] = {}  # one piece of work on a session's folder at a time
-        self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix="snapshot")  # uploads may wait long
+        self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix=UPLOADS)  # uploads may wait long
         self._tasks: set[asyncio.Task[None]] = set()
         self._nudge = asyncio.Event()
 
     # -- what comes in ------------------------------------------------------------------------------------------------
 
+    def now(self) -> float:
+        """The time, after the machine has looked at it.
+
+        A process that was stopped wakes to words of the past; a lease that ran out meanwhile must not act on them.
+        """
+        now = self.clock()
+        if (wake := self.machine.next_wake()) is not None and now >= wake:
+            self.perform(self.machine.tick(now))
+        return now
+
     def synced(self, reply: SyncReply, asked_at: float) -> None:
         """The server's answer."""
+        now = self.now()
         for gone in reply.lost:
             self.perform(self.machine.gone(gone))
         for renewal in reply.renewed:
-            self.perform(self.machine.renewed(renewal, asked_at, self.clock()))
+            self.perform(self.machine.renewed(renewal, asked_at, now))
         for news in reply.commands:
-            self.perform(self.machine.news(news, self.clock()))
+            self.perform(self.machine.news(news, now))
         for grant in reply.grants:
-            self.perform(self.machine.granted(grant, asked_at, self.clock()))
+            self.perform(self.machine.granted(grant, asked_at, now))
+        self._guard()
         self._nudge.set()  # what came may have to be frozen sooner than the clock would look
 
     def called(self, session: str, epoch: int, call: e.ToolCall) -> str | None:
         """A tool call from the gateway."""
-        made, effects = self.machine.called(session, epoch, call, self.clock())
+        made, effects = self.machine.called(session, epoch, call, self.now())
         self.perform(effects)
         return made
 
     def heard(self, session: str, epoch: int, event: r.RuntimeEvent) -> None:
         """A word of a runtime."""
-        self.perform(self.machine.heard(session, epoch, event, self.clock()))
+        self.perform(self.machine.heard(session, epoch, event, self.now()))
 
     def exited(self, session: str, epoch: int, reason: str, memory: frozenset[str] | None) -> None:
         """The end of a runtime."""
-        self.perform(self.machine.exited(session, epoch, reason, memory, self.clock()))
+        self.perform(self.machine.exited(session, epoch, reason, memory, self.now()))
+        self._guard()
+
+    def _guard(self) -> None:
+        """Tells the warden which processes are believed to be ours until when."""
+        held = ((self.machine.runs.get(session), hosted) for (session, _), hosted in self._hosted.items())
+        wards = (hosted.ward(run.deadline) for run, hosted in held if run is not None and run.epoch == hosted.epoch)
+        self.watch.set(ward for ward in wards if ward is not None)
+
+    def _froze(self, froze: Froze) -> None:
+        self.now()  # what the warden saw first, the machine is told before anything is thawed
+        hosted = self._hosted.get((froze.session, froze.epoch))
+        LOG.warning("frozen_by_warden", session=froze.session, processes=len(froze.who))
+        if hosted is not None:
+            task = asyncio.create_task(hosted.stopped_by_warden(froze.who), name=f"warden's {froze.session}")
+            self._tasks.add(task)
+            task.add_done_callback(self._finished)
 
     async def tick_for_ever(self) -> None:
         """Tells the machine the time, when it wants to know it."""
@@ -111,13 +155,16 @@ class Loop:
     def _one(self, effect: e.Effect) -> None:
         hosted = self._hosted.get((effect.session, effect.epoch))
         match effect:
+            case e.Keep():
+                self._spools.keep(effect)
             case e.Restore():
                 self._begin(self._restore(effect, self._host(effect)), effect)
             case e.Post():
                 self._begin(self._post(effect), effect)
             case e.Capture() if hosted:
                 self._begin(self._capture(effect, hosted), effect)
-            case e.Release() if hosted:
+            case e.Release():
+                self._spools.drop(effect.session, effect.epoch)
                 self._begin(self._release(effect, hosted), effect)
             case e.Spawn() if hosted:
                 hosted.start()
@@ -134,7 +181,7 @@ class Loop:
             return None
         hosted = Hosted(
             effect.session, effect.epoch, effect.job, driver, self._workspaces.layout(effect.session), self._choice,
-            self.gateway, self.heard, self.exited,
+            self.gateway, self.heard, self.exited, self._guard,
         )  # fmt: skip
         self._hosted[effect.session, effect.epoch] = hosted
         return hosted
@@ -167,14 +214,15 @@ class Loop:
             if isinstance(done, e.Restored) and effect.job.checkpoint:
                 hosted.root = effect.job.checkpoint.root
         LOG.info("restored", session=effect.session, epoch=effect.epoch, outcome=getattr(done, "source", "no"))
-        self.perform(self.machine.restored(effect.session, effect.epoch, done, self.clock()))
+        self.perform(self.machine.restored(effect.session, effect.epoch, done, self.now()))
 
     async def _make(self, effect: e.Restore, hosted: Hosted) -> e.Restored | e.NotRestored:
         """Blobs that are out of reach are waited for: the server's deadline for starting bounds it."""
         tries = 0
         while not hosted.released:
             try:
-                return await self._threaded(self._workspaces.make, effect, hosted.driver)
+                make = self._workspaces.take_up if effect.adopt else self._workspaces.make
+                return await self._threaded(make, effect, hosted.driver)
             except Unavailable as away:
                 LOG.warning("restore_waits", session=effect.session, why=str(away))
                 await asyncio.sleep(retry_wait_s(tries))
@@ -200,10 +248,12 @@ class Loop:
             hosted.root = done.root
         elif done.code == "read_back_failed":
             hosted.root = ""  # what the damaged one shares with its parent is written anew
-        self.perform(self.machine.captured(effect.session, effect.epoch, done, self.clock()))
+        self.perform(self.machine.captured(effect.session, effect.epoch, done, self.now()))
 
     async def _post(self, effect: e.Post) -> None:
-        post = FactsPost(session=effect.session, epoch=effect.epoch, first=effect.first, facts=effect.facts)
+        post = FactsPost(
+            session=effect.session, epoch=effect.epoch, first=effect.first, facts=effect.facts, of=effect.of
+        )
         try:
             reply = await self._link.post(post)
         except Unavailable:
@@ -211,25 +261,46 @@ class Loop:
         except Refused as refused:
             if refused.code == "fenced":
                 self.perform(self.machine.fenced(effect.session, effect.epoch))
-            elif refused.code not in ("lease_over", "gap"):  # no repetition would make it better
+            elif refused.code == "gap":  # it has lost what it had acknowledged
+                LOG.error("facts_missing", session=effect.session, sentence=refused.sentence)
+            elif refused.code not in ("lease_over", *NOT_HEARD):  # no repetition would make it better
                 LOG.error("facts_refused", session=effect.session, code=refused.code, sentence=refused.sentence)
                 self._abandon(effect)
             return
-        self.perform(self.machine.acked(effect.session, effect.epoch, reply.next, self.clock()))
+        self.perform(self.machine.acked(effect.session, effect.epoch, reply.next, self.now(), effect.of))
 
-    async def _release(self, effect: e.Release, hosted: Hosted) -> None:
-        hosted.close()
+    async def _release(self, effect: e.Release, hosted: Hosted | None) -> None:
+        """`hosted` is None where no runtime of that lease ever ran in this process."""
+        if hosted is not None:
+            hosted.close()
         async with self._folder(effect.session):  # after what still works on it, before a newer lease's restore
             try:
-                await hosted.ended()
-                if effect.keep == "warm" and hosted.root:
-                    await self._threaded(self._workspaces.keep_warm, effect.session, hosted.root)
+                if hosted is not None:
+                    await hosted.ended()
+                root = hosted.root if hosted is not None else effect.root
+                if effect.keep == "warm" and root:
+                    await self._threaded(self._workspaces.keep_warm, effect.session, root)
                 else:
                     await self._threaded(self._workspaces.put_aside, effect.session, effect.epoch)
             finally:
-                hosted.close()
+                if hosted is not None:
+                    hosted.close()
                 self._hosted.pop((effect.session, effect.epoch), None)
         LOG.info("released", session=effect.session, epoch=effect.epoch, keep=effect.keep)
+
+    async def runtimes_ended(self, within_s: float) -> None:
+        """Returns once no runtime is left, or the time is up."""
+        if ending := [asyncio.ensure_future(hosted.ended()) for hosted in self._hosted.values()]:
+            await asyncio.wait(ending, timeout=within_s)
+
+    async def freeze(self) -> None:
+        """Nothing of any session acts any more, until this process ends, and all of it with it."""
+        held = (hosted.hold(True) for hosted in self._hosted.values())
+        await asyncio.gather(*held, return_exceptions=True)
+
+    def close(self) -> None:
+        """Nothing more is begun; threads end when what they do ends."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     async def settle(self) -> None:
         """Waits for what is under way; nothing new begins because nothing is held any more."""

@@ -13,7 +13,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +27,7 @@ from bide.runner.layout import Layout
 from bide.runner.procfs import Ident, Running
 from bide.runner.sandbox import READY, SCRUBBED, Choice, Plan, base_env, options_fd, plan, python_prefix, shown_paths
 from bide.runner.sweep import MARK, end_all, lives, record_path, write_record
+from bide.runner.warden import Ward
 
 PIPE = asyncio.subprocess.PIPE
 
@@ -59,12 +60,13 @@ async def spawn(
     *,
     ro_paths: Iterable[Path] | None = None,
     cwd: str = "",
+    entered: Callable[[Process], None] | None = None,
 ) -> Process:
     """Writes the launch's files, builds the sandbox and starts the runtime in it.
 
     `binary` is the runtime's path on this host (`launch.argv[0]` is the one `binary_inside` gave); `ro_paths` are
     folders of tools to show at the same path (default: this runner's Python where no other is seen); `cwd` as seen
-    inside, default the workspace. To be called on the main thread, which must live as long as the session: the death
+    inside, default the workspace; `entered` hears of the process when its sandbox stands and nothing runs in it yet. To be called on the main thread, which must live as long as the session: the death
     of the thread that started a process counts as the runner's death.
     Raises `Refused('no_sandbox')` when the sandbox does not start, `Refused('failed')` while a runtime of this
     session still lives here.
@@ -87,6 +89,8 @@ async def spawn(
     try:
         await process.enter()
         write_record(record, f"{MARK}={mark}", namespaced=namespaced, init=process.init)
+        if entered is not None:
+            entered(process)
         await process.go(how.go)
     except BaseException:
         await process.kill()
@@ -196,15 +200,24 @@ class Process:
         until = asyncio.get_running_loop().time() + limits.FREEZE_S
         calm = 0
         while calm < 2:  # a stopped process cannot fork, so two clean looks are final
-            acting = [each for each in self._members() if not procfs.held(each)]
-            for each in acting:  # oldest first: a shell must not see its child stop and take that for job control
-                if procfs.send(each, signal.SIGSTOP):
-                    self._held[each] = None
+            acting = procfs.stop(self._members())
+            self._held.update(dict.fromkeys(acting))
             calm = 0 if acting else calm + 1
             if asyncio.get_running_loop().time() > until:
                 return False
             await asyncio.sleep(0 if calm else limits.FREEZE_LOOK_S)
         return True
+
+    def stopped_by_warden(self, who: Iterable[Ident]) -> None:
+        """Somebody else stopped these for us."""
+        self._held.update(dict.fromkeys(who))
+
+    def ward(self, session: str, epoch: int, until: float) -> Ward | None:
+        """What the warden has to know to freeze this; None where there is nothing to freeze."""
+        if self.init is None or self.ended:
+            return None
+        namespaced = self._choice.rung != "none"
+        return Ward(session=session, epoch=epoch, until=until, init=self.init, namespaced=namespaced)
 
     async def thaw(self) -> None:
         """Continues what `freeze` stopped; what the session had stopped itself stays so."""

@@ -140,6 +140,16 @@ def send(who: Ident | None, number: signal.Signals) -> bool:
     return True
 
 
+def stop(members: Iterable[Ident]) -> list[Ident]:
+    """Stops those that still act and names them. Oldest first: a shell must not see its child stop and take that for
+    job control. One look is not enough: what acted may have begun another.
+    """
+    acting = [each for each in members if not held(each)]
+    for each in acting:
+        send(each, signal.SIGSTOP)
+    return acting
+
+
 def describe(who: Iterable[Ident]) -> tuple[Running, ...]:
     """What these processes are, fit to be shown; at most `limits.RUNNING_MAX`."""
     known = list(who)

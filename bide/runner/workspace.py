@@ -8,11 +8,14 @@ import secrets
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from bide.core import effects as e
 from bide.core import facts as f
+from bide.core import ids
 from bide.core.limits import LOST_ITEMS_MAX, WARM_FOLDERS_MAX
 from bide.core.refusals import Refused, Unavailable
 from bide.drivers.base import Carried, Driver
@@ -62,22 +65,42 @@ class Workspaces:
         except Hostile as hostile:
             item = f.Lost(what=hostile.path, reason=hostile.reason)
             return e.NotRestored(lost=True, code="checkpoint_hostile", sentence=str(hostile), items=(item,))
-        memory, workspace = driver.memory(layout.home, job.runtime_session_id), self._look(layout, job.repository)
-        moved = _moved(job.checkpoint, workspace)
-        return e.Restored(
-            source=done.source,
-            workspace=workspace,
-            files=done.files,
-            bytes=done.bytes,
-            seconds=round(time.monotonic() - began, 3),
-            kept=KEPT,
-            not_kept=(*NOT_KEPT, *(job.checkpoint.not_kept if job.checkpoint else ())),
+        return self._described(
+            effect, done, began, memory=driver.memory(layout.home, job.runtime_session_id).inputs,
+            not_kept=job.checkpoint.not_kept if job.checkpoint else (),
             stopped=job.checkpoint.stopped if job.checkpoint else (),
-            memory=memory.inputs,
-            moved=moved,
-            notes=_told(job.checkpoint, moved),
-            isolation=self._choice.isolation,
-        )
+        )  # fmt: skip
+
+    def take_up(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
+        """The folder as an earlier process left it, trusted as it is: nothing else ever worked on it."""
+        began, job, layout = time.monotonic(), effect.job, self.layout(effect.session)
+        if not (layout.workspace.is_dir() and layout.home.is_dir()):
+            item = f.Lost(what="the workspace", reason="its folder is gone from the runner")
+            return e.NotRestored(
+                lost=True, code="workspace_gone", sentence="the folder that was left is gone", items=(item,)
+            )
+        layout.create(self._choice.uid_outside)
+        memory = driver.memory(layout.home, job.runtime_session_id)
+        done = e.Restored(source="warm", workspace=f.Workspace())
+        return self._described(effect, done, began, memory=None if memory.problem else memory.inputs)
+
+    def _described(
+        self,
+        effect: e.Restore,
+        done: e.Restored,
+        began: float,
+        *,
+        memory: frozenset[str] | None,
+        not_kept: tuple[str, ...] = (),
+        stopped: tuple[str, ...] = (),
+    ) -> e.Restored:
+        saved, workspace = effect.job.checkpoint, self._look(self.layout(effect.session), effect.job.repository)
+        moved = _moved(saved, workspace)
+        return replace(
+            done, workspace=workspace, seconds=round(time.monotonic() - began, 3), kept=KEPT,
+            not_kept=(*NOT_KEPT, *not_kept), stopped=stopped, memory=memory, moved=moved,
+            notes=_told(stopped, moved), isolation=self._choice.isolation,
+        )  # fmt: skip
 
     def _fresh(self, effect: e.Restore, layout: Layout) -> e.Restored:
         layout.create(os.getuid())
@@ -169,6 +192,8 @@ class Workspaces:
     def keep_warm(self, session: str, root: str) -> None:
         """The folder stays as a cache of that checkpoint; the oldest beyond the budget go."""
         layout = self.layout(session)
+        if not layout.folder.is_dir():
+            return
         layout.forget()
         mark = self._mark(session)
         mark.parent.mkdir(mode=0o700, exist_ok=True)
@@ -204,6 +229,13 @@ class Workspaces:
         os.utime(target)  # its age as salvage, not as a folder
         for old in _beyond_budget(salvage):
             _remove(old)
+
+    def tidy(self, taken_up: Collection[str]) -> None:
+        """At the start of a runner: folders that nobody comes back for are salvage, as long as the budget has room."""
+        stay = {*self.warm(), *taken_up}
+        for entry in sorted(self._root.iterdir()):
+            if ids.is_id(entry.name) and entry.is_dir() and entry.name not in stay:  # others are not ours
+                self.put_aside(entry.name, 0)
 
     def warm(self) -> tuple[str, ...]:
         """Sessions whose folder is kept here."""
@@ -288,11 +320,11 @@ def _moved(saved: f.Checkpoint | None, now: f.Workspace) -> tuple[str, str] | No
     return (before, now.cwd) if before and before != now.cwd else None
 
 
-def _told(saved: f.Checkpoint | None, moved: tuple[str, str] | None) -> tuple[str, ...]:
+def _told(stopped: tuple[str, ...], moved: tuple[str, str] | None) -> tuple[str, ...]:
     """What the coding agent is told about a workspace that came back, beyond what the server has to say."""
     told: list[str] = []
-    if saved and saved.stopped:
-        told.append("This session was parked in between. Not running any more: " + "; ".join(saved.stopped) + ".")
+    if stopped:
+        told.append("This session was parked in between. Not running any more: " + "; ".join(stopped) + ".")
     if moved:
         told.append(
             f"The workspace is now at {moved[1]}; it was at {moved[0]}. Absolute paths in environments may be stale."

@@ -17,9 +17,11 @@ from bide.core.refusals import Refused
 from bide.core.wire import FactsPost, FactsReply, Gone, Granted, News, SyncReply
 from bide.drivers.base import Carried, Driver, Job, Launch, Memory
 from bide.runner.gateway import Gateway
+from bide.runner.layout import Layout
 from bide.runner.link import Link
 from bide.runner.loop import Loop
 from bide.runner.process import Ended
+from bide.runner.spool import Spools
 from bide.runner.workspace import Workspaces
 from bide.snapshots.blobs.local import LocalBlobs
 from tests.runner.shell_parts import CHOICE, SESSION, job
@@ -68,6 +70,10 @@ class GatedFolders(Workspaces):
         if self.make_fails:
             raise self.make_fails.pop(0)
         return e.Restored(source="fresh", workspace=f.Workspace())
+
+    def take_up(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
+        self._work("take", effect.session, str(effect.epoch))
+        return e.Restored(source="warm", workspace=f.Workspace())
 
     def save(
         self, effect: e.Capture, carried: Carried, repository: str, parent: str, stopped: tuple[str, ...]
@@ -125,6 +131,8 @@ class FakeProcess:
         return await self.end()
 
     def discard(self) -> None: ...
+
+    def ward(self, session: str, epoch: int, until: float) -> None: ...
 
     def running(self) -> tuple[()]:
         return ()
@@ -228,7 +236,7 @@ class FakeServer(Link):
         await asyncio.sleep(0)
         if facts.session in self.says:
             raise self.says[facts.session]
-        known = self.facts[f"{facts.session} {facts.epoch}"]
+        known = self.facts[f"{facts.session} {facts.of or facts.epoch}"]
         known += facts.facts[len(known) - facts.first :]
         return FactsReply(next=len(known))
 
@@ -241,8 +249,11 @@ class Shell:
 
     def __init__(self, root: Path) -> None:
         self.folders, self.server, self.driver = GatedFolders(root), FakeServer(), FakeDriver()
-        self.now = 1000.0
-        self.loop = Loop(self.server, self.folders, {"scripted": self.driver}, CHOICE, lambda: self.now)
+        self.now, self.root = 1000.0, root
+        self.spools = Spools(root, "boot-1", "kernel-1")
+        self.loop = Loop(
+            self.server, self.folders, {"scripted": self.driver}, CHOICE, self.spools, (), lambda: self.now
+        )
         self.gateway = self.loop.gateway = Gateway(self.loop.called, "http://127.0.0.1:9", "")
         self.processes: list[FakeProcess] = []
         self.may_spawn = asyncio.Event()
@@ -256,8 +267,23 @@ class Shell:
         self.processes.append(FakeProcess())
         return self.processes[-1]
 
-    def grant(self, epoch: int = 1, session: str = SESSION, **more: Any) -> None:
-        given = Granted(session=session, epoch=epoch, ttl_s=120, margin_s=40, job=job(**more))
+    def restart(self) -> None:
+        """The next process on the same root."""
+        Layout(self.root, SESSION).create(CHOICE.uid_outside)
+        self.spools = Spools(self.root, "boot-2", "kernel-1")
+        self.loop = Loop(
+            self.server, self.folders, {"scripted": self.driver}, CHOICE, self.spools, self.spools.found(),
+            lambda: self.now,
+        )  # fmt: skip
+        self.gateway = self.loop.gateway = Gateway(self.loop.called, "http://127.0.0.1:9", "")
+
+    def grant(
+        self, epoch: int = 1, session: str = SESSION, adopted_from: int = 0, tail_n: int = 0, **more: Any
+    ) -> None:
+        given = Granted(
+            session=session, epoch=epoch, ttl_s=120, margin_s=40, job=job(**more), adopted_from=adopted_from,
+            tail_n=tail_n,
+        )  # fmt: skip
         self.loop.synced(SyncReply(grants=(given,)), self.now)
 
     def lose(self, epoch: int = 1, session: str = SESSION) -> None:

@@ -221,7 +221,7 @@ async def test_a_call_that_is_sent_twice_asks_people_once() -> None:
         for call_id in ("call-1", "call-1", "call-2"):
             await one.raw("ask_human", {"question": "Which?"}, call_id)
             await one.raw("record_assumption", {"text": "utf-8"}, "call-3")
-        assert [type(fact) for fact in one.outbox.unacked] == [f.QuestionAsked, f.AssumptionRecorded, f.QuestionAsked]
+        assert [type(fact) for fact in one.outbox.fresh] == [f.QuestionAsked, f.AssumptionRecorded, f.QuestionAsked]
 
 
 async def test_only_a_question_that_blocks_ends_the_turn() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -12,6 +13,7 @@ import pytest
 
 from bide.core import facts as f
 from bide.core.refusals import CODES, HTTP_STATUS, Refused, Unavailable
+from bide.core.servers import Servers
 from bide.core.wire import FactsPost, FactsReply, Register, Registered, Sync, SyncReply
 from bide.runner.link import Link
 
@@ -62,7 +64,7 @@ async def linked(*answers: Answer) -> AsyncIterator[tuple[Link, Server]]:
     fake.answers += answers
     server = await asyncio.start_server(fake.connected, "127.0.0.1", 0)
     fake.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-    link = Link(fake.url + "/", "enrolment")
+    link = Link(Servers([fake.url + "/"]), "enrolment")
     try:
         yield link, fake
     finally:
@@ -98,7 +100,7 @@ async def test_what_is_asked_arrives_and_the_answer_comes_back() -> None:
     told = (ok(Registered(id="r1", token="mine")), ok(SyncReply(drain=True)), ok(FactsReply(next=4)))
     async with linked(*told) as (link, server):
         assert (await link.register(HELLO)).id == "r1"
-        assert (await link.sync(Sync(boot="boot-1", free_slots=2))).drain
+        assert (await link.sync(Sync(boot="boot-1", free_slots=2), math.inf)).drain
         assert (await link.post(POST)).next == 4
         assert [(path, known) for path, known, _ in server.requests] == [
             ("/v1/runners", "Bearer enrolment"),
@@ -113,9 +115,9 @@ async def test_a_runner_that_registers_again_shows_its_enrolment_and_uses_the_ne
     async with linked(*told, ok(SyncReply())) as (link, server):
         await link.register(HELLO)
         with pytest.raises(Refused):
-            await link.sync(Sync())
+            await link.sync(Sync(), math.inf)
         await link.register(msgspec.structs.replace(HELLO, boot="boot-2"))
-        await link.sync(Sync())
+        await link.sync(Sync(), math.inf)
         assert [known for _, known, _ in server.requests] == [
             "Bearer enrolment", "Bearer old", "Bearer enrolment", "Bearer new",
         ]  # fmt: skip
@@ -170,13 +172,13 @@ async def test_a_long_poll_waits_longer_than_a_request(monkeypatch: pytest.Monke
         writer.write(f"HTTP/1.1 200 OK\r\ncontent-length: {len(body)}\r\n\r\n".encode() + body)
 
     async with linked(late) as (link, _):
-        assert (await link.sync(Sync(wait_s=5.0))).drain
+        assert (await link.sync(Sync(wait_s=5.0), math.inf)).drain
 
 
 async def test_a_server_that_is_not_there_is_an_outage() -> None:
     async with linked() as (link, _):
         pass
-    link = Link(link._server, "enrolment")
+    link = Link(link.servers, "enrolment")
     with pytest.raises(Unavailable):
         await link.register(HELLO)
     await link.close()
@@ -187,3 +189,50 @@ async def test_no_proxy_of_the_machine_is_asked_for_our_own_loopback(monkeypatch
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     async with linked(ok(FactsReply(next=1))) as (link, _):
         assert (await link.post(POST)).next == 1
+
+
+# -- several servers --------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def two(*first: Answer) -> AsyncIterator[tuple[Link, Server, Server]]:
+    """A link to two servers, the first of which gives these answers."""
+    async with linked(*first) as (one, a), linked() as (other, b):
+        link = Link(Servers([*one.servers.urls, *other.servers.urls]), "enrolment")
+        yield link, a, b
+        await link.close()
+
+
+async def test_facts_reach_the_next_server_at_once_when_one_dies_and_stay_with_it() -> None:
+    async with two(ok(FactsReply(next=1)), hang_up) as (link, a, b):
+        b.answers += [ok(FactsReply(next=2)), ok(FactsReply(next=3))]
+        assert [(await link.post(POST)).next for _ in range(3)] == [1, 2, 3]
+        assert [len(a.requests), len(b.requests)] == [2, 2]
+
+
+async def test_a_long_poll_that_breaks_is_not_asked_again_unseen_but_the_next_one_finds_the_other_server() -> None:
+    async with two(hang_up) as (link, a, b):
+        b.answers += [ok(SyncReply(drain=True))]
+        with pytest.raises(Unavailable):
+            await link.sync(Sync(), math.inf)
+        assert (await link.sync(Sync(), math.inf)).drain
+        assert [len(a.requests), len(b.requests)] == [1, 1]
+
+
+async def test_a_server_that_hangs_is_left_as_soon_as_patience_is_over() -> None:
+    async with two(hang) as (link, _, b):
+        b.answers += [ok(SyncReply())]
+        with pytest.raises(Unavailable):
+            await link.sync(Sync(wait_s=20), 0.1)
+        await link.sync(Sync(wait_s=20), 0.1)
+        assert len(b.requests) == 1
+
+
+async def test_when_all_are_away_it_says_so_and_a_no_of_one_is_not_asked_of_the_other() -> None:
+    async with two(hang_up, no("fenced")) as (link, a, b):
+        b.answers += [hang_up]
+        with pytest.raises(Unavailable):
+            await link.post(POST)
+        with pytest.raises(Refused):
+            await link.post(POST)
+        assert [len(a.requests), len(b.requests)] == [2, 1]

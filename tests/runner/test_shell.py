@@ -19,6 +19,7 @@ from bide.drivers.scripted import Scripted
 from bide.runner.gateway import Gateway
 from bide.runner.layout import Layout
 from bide.runner.loop import Loop
+from bide.runner.spool import Spools
 from bide.runner.workspace import Workspaces
 from bide.snapshots.blobs.local import LocalBlobs
 from tests.runner.sessions import new_root, session, until
@@ -331,7 +332,7 @@ async def test_a_grant_for_a_runtime_that_is_not_here_is_refused_with_its_name(s
 def test_leases_run_out_while_a_laptop_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "clock_gettime", lambda clock: {time.CLOCK_BOOTTIME: 77_777.0}[clock])
     workspaces = Workspaces(tmp_path, LocalBlobs(tmp_path / "blobs"), CHOICE)
-    assert Loop(FakeServer(), workspaces, {}, CHOICE).clock() == 77_777.0
+    assert Loop(FakeServer(), workspaces, {}, CHOICE, Spools(tmp_path, "b", "k")).clock() == 77_777.0
 
 
 # -- the whole, with a real process -----------------------------------------------------------------------------------
@@ -341,7 +342,7 @@ async def test_a_real_session_works_parks_and_comes_back_warm(tmp_path: Path) ->
     with new_root() as root:
         server, workspaces = FakeServer(), Workspaces(root, LocalBlobs(tmp_path / "blobs"), CHOICE)
         shell = Shell(root)
-        loop = shell.loop = Loop(server, workspaces, {"scripted": Scripted()}, CHOICE)
+        loop = shell.loop = Loop(server, workspaces, {"scripted": Scripted()}, CHOICE, shell.spools)
         loop.gateway = shell.gateway = Gateway(loop.called, "http://127.0.0.1:9", "")
         shell.now = loop.clock()
         steps = '@@[{"write": {"path": "made", "text": "here"}}, {"say": "done"}]'
