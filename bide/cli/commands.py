@@ -58,6 +58,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("up", "bide.cli.up:up", "Start the server and one runner on this machine."),
         Command("runner", "bide.cli.runner:runner", "Run sessions on this machine for a server."),
         Command("runners", "bide.cli.fleet:runners", "List the runners."),
+        Command("drain", "bide.cli.drain:drain", "Empty a runner: everything it holds is saved and goes on elsewhere."),
         Command("runtimes", "bide.cli.fleet:runtimes", "List the runtimes that can be used."),
         Command("limits", "bide.cli.limits:limits", "List every bound, and where its value comes from."),
         Command("project", "bide.cli.project:project", "List, show and set up projects."),

@@ -9,15 +9,16 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated, cast
 
 from cyclopts import Parameter
-from msgspec import Struct
 
-from bide.cli import local_runner, out, tables, when
+from bide.cli import checkup, local_runner, out, tables, when
+from bide.cli.checkup import Check
 from bide.cli.flags import FLAGS, Flags
 from bide.client import Client, find
 from bide.client.connection import home, recorded
@@ -26,34 +27,35 @@ from bide.core.refusals import Refused
 from bide.core.runtime import Runtime
 from bide.drivers.base import OpenDriver
 from bide.runner import sandbox
+from bide.server.config import load
 from bide.server.settings import WORDS
 
 PYTHON = (3, 11)
 UNHEALTHY = 1
-
-
-class Check(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at. `hint` says what to do where it is not ok."""
-
-    name: str
-    ok: bool
-    detail: str
-    hint: str = ""
+# By their numbers in the kernel: files that change hands, signals and other users, and what runs in a session.
+CAPABILITIES = {
+    "CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7, "SYS_PTRACE": 19,
+}  # fmt: skip
 
 
 async def doctor(
     *,
     data: Annotated[Path | None, Parameter(help="The data folder to look at. Else BIDE_HOME, else ~/.bide.")] = None,
+    database: Annotated[
+        str | None, Parameter(help="postgresql://… or sqlite:PATH to look at. Else what a server here would use.")
+    ] = None,
+    blobs: Annotated[str | None, Parameter(help="file:FOLDER to look at. Else what a server here would use.")] = None,
     flags: Flags = FLAGS,
 ) -> int:
     """Look for what is missing on this machine. Exit code 1 when something is."""
     folder = (data or home(os.environ)).expanduser().absolute()
     rooms: list[Callable[[], list[Check]]] = [
-        _python, _git, _sandbox, _runtimes, lambda: _folder(folder), lambda: _model(folder)
+        _python, _git, _sandbox, rights, _runtimes, lambda: _folder(folder), lambda: _model(folder)
     ]  # fmt: skip
     found: list[Check] = []
     for look in rooms:
         found += await _safely(asyncio.to_thread(look))
+    found += await _safely(_stores({"data": str(folder), "database": database, "blobs": blobs}), "settings")
     found += await _safely(_server(flags, folder))
     ok = all(one.ok for one in found)
     if flags.json:
@@ -68,12 +70,12 @@ async def doctor(
     return 0 if ok else UNHEALTHY
 
 
-async def _safely(look: Awaitable[list[Check]]) -> list[Check]:
+async def _safely(look: Awaitable[list[Check]], name: str = "server") -> list[Check]:
     """A check that fails is a finding, too."""
     try:
         return await look
     except Refused as refused:
-        return [Check(name="server", ok=False, detail=refused.sentence, hint=refused.hint)]
+        return [Check(name=name, ok=False, detail=refused.sentence, hint=refused.hint)]
     except Exception as error:  # noqa: BLE001 - the doctor has to be able to say what is wrong with anything
         return [
             Check(name="doctor", ok=False, detail=f"{type(error).__name__}: {error}", hint="This is a bug of bide.")
@@ -108,6 +110,26 @@ def _sandbox() -> list[Check]:
     detail = choice.rung + (f" (not {failed})" if failed else "")
     hint = "" if choice.isolation != "none" else "Sessions see the whole machine. Install bubblewrap to shut them in."
     return [Check(name="sandbox", ok=True, detail=detail, hint=hint)]
+
+
+def rights() -> list[Check]:
+    """A runner that is root works for sessions of another user. In a container even root lacks most rights."""
+    if os.getuid() != 0:
+        return []
+    held = next(
+        int(line[7:], 16) for line in Path("/proc/self/status").read_text().splitlines() if line[:7] == "CapEff:"
+    )
+    lacking = [name for name, bit in CAPABILITIES.items() if not held >> bit & 1]
+    hint = f"Sessions would fail here. Give the container the capabilities {', '.join(lacking)}." if lacking else ""
+    detail = f"root without {', '.join(lacking)}" if lacking else "all that a runner uses as root"
+    return [Check(name="capabilities", ok=not lacking, detail=detail, hint=hint)]
+
+
+async def _stores(given: dict[str, str | None]) -> list[Check]:
+    """What a server would use that is started here with the same settings."""
+    config = load(given, {name: value for name, value in os.environ.items() if name not in local_runner.VARIABLES})
+    found = await asyncio.to_thread(checkup.database, config.database)
+    return [*found, await checkup.blob_store(config.blobs, f"doctor/{uuid.uuid4()}")]
 
 
 def _runtimes() -> list[Check]:

@@ -9,7 +9,7 @@ from bide.cli.flags import FLAGS, Flags
 
 
 async def runners(*, flags: Flags = FLAGS) -> None:
-    """List the runners: state, free slots, how they shut sessions in, what they can run."""
+    """List the runners: state, free slots and disk, labels, how they shut sessions in, what they can run."""
     async with flags.client() as client:
         found = await client.runners()
     if flags.json:
@@ -22,12 +22,15 @@ async def runners(*, flags: Flags = FLAGS) -> None:
     rows = [
         (
             one["name"], one["pool"], one["state"].replace("_", " "), f"{one['slots_free']}/{one['slots']}",
-            one["isolation"], f"{when.since(one['last_seen_at'], now)} ago" if one["last_seen_at"] else "left",
+            when.size(one["disk_free"]) if one["disk_free"] else "", ", ".join(one["labels"]), one["isolation"],
+            f"{when.since(one['last_seen_at'], now)} ago" if one["last_seen_at"] else "left",
             ", ".join(f"{r['name']} {r['version']}" for r in one["runtimes"] if not r["problem"]) or "no runtime",
         )
         for one in found
     ]  # fmt: skip
-    tables.show(("runner", "pool", "state", "free", "isolation", "seen", "runtimes"), rows, wraps="runtimes")
+    tables.show(
+        ("runner", "pool", "state", "free", "disk", "labels", "isolation", "seen", "runtimes"), rows, wraps="runtimes"
+    )
 
 
 async def runtimes(*, flags: Flags = FLAGS) -> None:

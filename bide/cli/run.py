@@ -28,6 +28,9 @@ async def run(
     ticket: Annotated[str, Parameter(help="Key of a ticket in an outside tracker.")] = "",
     runtime: Annotated[str, Parameter(help="Which coding-agent CLI; see `bide runtimes`.")] = "",
     pool: Annotated[str, Parameter(help="Which runners may take it.")] = "",
+    label: Annotated[
+        tuple[str, ...], Parameter(help="What its runner must be labelled, e.g. gpu or zone=a; may be repeated.")
+    ] = (),
     model: Annotated[str, Parameter(help="Which model the runtime asks.")] = "",
     online_window: Annotated[
         Duration | None, Parameter(help="How long it waits for a person before it parks, e.g. 15m.")
@@ -56,6 +59,7 @@ async def run(
             runtime=runtime,
             pool=pool,
             model=model,
+            labels=label,
             settings={name: value for name, value in windows.items() if value is not None},
             dry_run=dry_run,
             key=key,

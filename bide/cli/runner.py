@@ -11,10 +11,10 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from bide.cli import out, tables
-from bide.cli.flags import FLAGS, Count, Flags
+from bide.cli.flags import FLAGS, Count, Duration, Flags
 from bide.client import find
 from bide.client.connection import home
-from bide.core.limits import SLOTS_DEFAULT
+from bide.core.limits import DRAIN_S, SLOTS_DEFAULT
 from bide.core.wire import PROTOCOL
 from bide.runner.main import run
 
@@ -32,6 +32,12 @@ def runner(
         Path | None, Parameter(help="Folder for the sessions' workspaces. Else runners/NAME in BIDE_HOME or ~/.bide.")
     ] = None,
     slots: Annotated[Count, Parameter(help="How many sessions it works on at once (4).")] = SLOTS_DEFAULT,
+    label: Annotated[
+        tuple[str, ...], Parameter(help="A word about this machine, such as gpu; may be given more than once.")
+    ] = (),
+    drain_deadline: Annotated[
+        Duration, Parameter(help="How long working sessions may go on after SIGTERM (60s); then they are saved.")
+    ] = DRAIN_S,
     isolation: Annotated[
         Literal["bwrap", "unshare", "none"] | None,
         Parameter(help="How sessions are shut in. Else the best that works."),
@@ -51,13 +57,15 @@ def runner(
             out.say(_said(registered))
 
     return run(
-        server=connection.url,
+        servers=connection.urls,
         token=connection.token,
         name=called,
         pool=pool,
         root=folder.expanduser().absolute(),
         slots=slots,
+        labels=tuple(dict.fromkeys(label)),
         isolation=isolation or "",
+        drain_s=drain_deadline,
         on_ready=ready,
     )
 

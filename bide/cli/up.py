@@ -29,8 +29,13 @@ def up(
     listen: Annotated[
         str | None, Parameter(help="HOST:PORT to listen on. Else as before; at first 127.0.0.1:8811.")
     ] = None,
-    database: Annotated[str | None, Parameter(help="sqlite:PATH. Else bide.sqlite in the folder.")] = None,
-    blobs: Annotated[str | None, Parameter(help="file:FOLDER. Else blobs in the folder.")] = None,
+    database: Annotated[
+        str | None,
+        Parameter(help="sqlite:PATH or postgresql://…, which servers may share. Else bide.sqlite in the folder."),
+    ] = None,
+    blobs: Annotated[
+        str | None, Parameter(help="file:FOLDER, the same for all servers of a database. Else blobs in the folder.")
+    ] = None,
     no_runner: Annotated[bool, Parameter(help="Only the server.")] = False,
     slots: Annotated[Count, Parameter(help="How many sessions the runner works on at once (4).")] = SLOTS_DEFAULT,
     lease: Annotated[
@@ -46,7 +51,7 @@ def up(
     environ = {name: value for name, value in os.environ.items() if name not in local_runner.VARIABLES}
     config = load(flags | {"lease_s": lease}, environ)
     wanted = None if no_runner else slots
-    opening = _Opening(wanted, json=json)
+    opening = _Opening(wanted, configured=bool(config.owner_token), json=json)
     serve.run(config, opening.ready)
     return opening.left()
 
@@ -54,8 +59,8 @@ def up(
 class _Opening:
     """What is done once the server answers: the runner, and saying where everything is."""
 
-    def __init__(self, slots: int | None, *, json: bool) -> None:
-        self._slots, self._json = slots, json
+    def __init__(self, slots: int | None, *, configured: bool, json: bool) -> None:
+        self._slots, self._configured, self._json = slots, configured, json
         self._began = time.time()
         self._tending: Tending | None = None
         self._over = threading.Event()
@@ -91,7 +96,11 @@ class _Opening:
             found: dict[str, Any] = {"url": serving.url, "token": serving.token}
             out.emit(found | {"data": str(serving.data), "runner": runner})
             return
-        rows = [("address", serving.url), ("token", serving.token), ("data", str(serving.data))]
+        # A token that somebody gave is known to them, and what a fleet's servers print is kept in its logs.
+        token = "the one in BIDE_OWNER_TOKEN or config.toml" if self._configured else serving.token
+        rows = [("address", serving.url), ("token", token), ("data", str(serving.data))]
+        if serving.database:
+            rows.append(("database", serving.database))
         if runner is not None and self._tending is not None:
             local = self._tending.local
             isolation = "not isolated" if runner["isolation"] == "none" else f"isolated by {runner['isolation']}"

@@ -79,6 +79,7 @@ class Client:
         runtime: str = "",
         pool: str = "",
         model: str = "",
+        labels: Sequence[str] = (),
         settings: Mapping[str, float | str] | None = None,
         dry_run: bool = False,
         key: str = "",
@@ -87,12 +88,13 @@ class Client:
 
         With `dry_run` nothing is stored: the answer says what would come of it. The same `key` is the same session.
         """
-        given = {
+        given: dict[str, Any] = {
             "repository": repository, "project": project, "branch": branch, "title": title, "ticket": ticket,
             "runtime": runtime, "pool": pool, "model": model,
+            "labels": list(labels),
         }  # fmt: skip
         body = {name: value for name, value in given.items() if value}
-        body |= {"prompt": prompt, "settings": dict(settings or {}), "dry_run": dry_run}  # type: ignore[dict-item]
+        body |= {"prompt": prompt, "settings": dict(settings or {}), "dry_run": dry_run}
         answer = await self._transport.ask("POST", "/v1/sessions", body=body, key=key or secrets.token_hex(16))
         return cast("shapes.Started", answer)
 
@@ -271,6 +273,22 @@ class Client:
         """Every runner, by name."""
         return await self._all("/v1/runners")
 
+    async def drain(self, runner: str, *, deadline_s: float | None = None) -> shapes.Drain:
+        """Empties a runner, named by id or name: it takes nothing more, and saves what it holds.
+
+        What works is interrupted and saved once the deadline has passed (default: the server's). Returns at once.
+        """
+        body = {} if deadline_s is None else {"deadline_s": deadline_s}
+        return cast("shapes.Drain", await self._transport.ask("POST", _drain(runner), body=body))
+
+    async def drained(self, runner: str) -> shapes.Drain:
+        """How far the drain of a runner is, and what has become of each session."""
+        return cast("shapes.Drain", await self._transport.ask("GET", _drain(runner)))
+
+    async def undo_drain(self, runner: str) -> None:
+        """Takes the order to drain back."""
+        await self._transport.ask("DELETE", _drain(runner))
+
     async def runtimes(self) -> list[shapes.Runtime]:
         """What the runners that are online can run."""
         return await self._all("/v1/runtimes")
@@ -322,6 +340,10 @@ class Client:
 def _fresh() -> str:
     """The id of a new input, chosen here."""
     return ids.mint(time.time(), secrets.token_hex(16))
+
+
+def _drain(runner: str) -> str:
+    return f"/v1/runners/{quote(runner, safe='')}/drain"
 
 
 def _id(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Which server to speak to and as whom: arguments, then BIDE_SERVER and BIDE_TOKEN, then `client.json`."""
+"""Which servers to speak to and as whom: arguments, then BIDE_SERVER and BIDE_TOKEN, then `client.json`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,30 @@ from bide.core.refusals import Refused
 
 
 class Connection(Struct, frozen=True, kw_only=True):
-    """Address and token of a server. `client.json` holds exactly this."""
+    """Address and token of a server. `client.json` holds exactly this. `others` answer as well as the first does."""
 
     url: str
     token: str = ""
+    others: tuple[str, ...] = ()
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """All of them, the preferred one first."""
+        return (self.url, *self.others)
 
     @property
     def loopback(self) -> bool:
-        """Whether the server is on this machine, where no proxy has any business."""
-        host = urlsplit(self.url).hostname or ""
-        try:
-            return host == "localhost" or ip_address(host).is_loopback
-        except ValueError:
-            return False
+        """Whether the server is on this machine."""
+        return on_loopback(self.url)
+
+
+def on_loopback(url: str) -> bool:
+    """Whether the address is on this machine, where no proxy has any business."""
+    host = urlsplit(url).hostname or ""
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def home(environ: Mapping[str, str]) -> Path:
@@ -44,20 +55,24 @@ def recorded(folder: Path) -> Connection | None:
 
 
 def find(server: str = "", token: str = "", environ: Mapping[str, str] | None = None) -> Connection:
-    """The connection to use. A token that was recorded for one server is never sent to another.
+    """The connection to use; several addresses stand with commas between them. A token that was recorded for one
+    server is never sent to another.
 
     Raises `Refused('unreachable')` when no server is named anywhere, `Refused('bad_value')` for what is no address.
     """
     environ = os.environ if environ is None else environ
     known = recorded(home(environ))
-    url = server or environ.get("BIDE_SERVER", "") or (known.url if known else "")
+    url = server or environ.get("BIDE_SERVER", "") or (",".join(known.urls) if known else "")
     if not url:
         raise Refused(
             "unreachable", "No server is known here.", "Start one with `bide up`, or name one: --server and --token."
         )
-    url = _address(url)
-    mine = known.token if known is not None and known.url.rstrip("/") == url else ""
-    return Connection(url=url, token=(token or environ.get("BIDE_TOKEN", "") or mine).strip())
+    first, *others = dict.fromkeys(_address(one) for one in url.split(","))
+    theirs = {one.rstrip("/") for one in known.urls} if known is not None else set()
+    mine = known.token if known is not None and theirs.issuperset((first, *others)) else ""
+    return Connection(
+        url=first, token=(token or environ.get("BIDE_TOKEN", "") or mine).strip(), others=tuple(others)
+    )  # fmt: skip
 
 
 def _address(text: str) -> str:

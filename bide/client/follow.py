@@ -26,12 +26,12 @@ async def follow(
     """Events with a seq above `after`, as they come, in batches; an empty one says that the line is alive.
 
     A line that breaks, or says nothing for `limits.FOLLOW_DEAD_S`, is opened again where it broke. The first
-    connection has to succeed; later the server may be away for `limits.FOLLOW_AWAY_S`, and `on_trouble` hears of it
+    connection has to succeed, with one of the servers; later they may be away for `limits.FOLLOW_AWAY_S`, and `on_trouble` hears of it
     in a sentence. Raises what the server refuses, and `Refused('unreachable')`.
     """
     cursor, heard, tries = after, -math.inf, 0
     while True:
-        trouble = ""
+        trouble, url = "", transport.servers.now
         try:
             async with aclosing(_line(transport, session, cursor)) as line:
                 async for batch in line:
@@ -41,12 +41,13 @@ async def follow(
                         cursor, tries = fresh[-1]["seq"], 0
                     yield fresh
         except httpx2.HTTPError as error:
-            trouble = f"The connection to {transport.connection.url} is lost: {str(error) or type(error).__name__}."
+            trouble = f"The connection to {url} is lost: {str(error) or type(error).__name__}."
         except Refused as refused:
             if refused.kind is not Kind.UNREACHABLE:
                 raise
             trouble = refused.sentence
-        if trouble and time.monotonic() - heard > limits.FOLLOW_AWAY_S:
+        every_one = tries + 1 >= len(transport.servers)  # was asked: at the first connection, too
+        if trouble and every_one and time.monotonic() - heard > limits.FOLLOW_AWAY_S:
             raise Refused("unreachable", trouble)
         if trouble and on_trouble is not None and tries == 1:  # the first try again mostly does it, without a word
             on_trouble(f"{trouble} Trying again.")

@@ -7,7 +7,7 @@ from typing import NoReturn
 from bide.core.problems import read_problem
 from bide.core.refusals import Refused
 
-_GATEWAYS = (502, 503, 504)
+GATEWAYS = (502, 503, 504)  # what is behind the address is away: a database, or the server behind a proxy
 
 
 def refuse(status: int, body: bytes, url: str) -> NoReturn:
@@ -17,5 +17,5 @@ def refuse(status: int, body: bytes, url: str) -> NoReturn:
         raise found
     if found.said is not None:
         raise found.said
-    code = "unreachable" if status in _GATEWAYS else "failed"
+    code = "unreachable" if status in GATEWAYS else "failed"
     raise Refused(code, f"{url} answered {status}, and not as a bide server does.")

@@ -98,6 +98,7 @@ class Session(TypedDict):
     next_step: str
     reason: str
     pool: str
+    labels: list[str]
     runner: str | None
     runner_name: str | None
     epoch: int
@@ -201,8 +202,32 @@ class Runner(TypedDict):
     isolation: str
     protocol: int
     runtimes: list[RuntimeOnRunner]
+    labels: list[str]
+    disk_free: int | None
     warm: list[str]
     last_seen_at: str | None
+
+
+class DrainLine(TypedDict):
+    """What has become of one session: working, waiting or parking still; parked, moved, queued, ended or gone."""
+
+    session: str
+    title: str
+    result: str
+    sentence: str
+    checkpoint: int
+
+
+class Drain(TypedDict):
+    """How far a drain is; `state` is `draining`, or `drained` when nothing is left on the runner."""
+
+    runner: str
+    name: str
+    state: str
+    asked_at: str
+    deadline_at: str
+    by: str
+    sessions: list[DrainLine]
 
 
 class Limit(TypedDict):

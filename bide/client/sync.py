@@ -89,6 +89,7 @@ class SyncClient:
         runtime: str = "",
         pool: str = "",
         model: str = "",
+        labels: Sequence[str] = (),
         settings: Mapping[str, float | str] | None = None,
         dry_run: bool = False,
         key: str = "",
@@ -105,6 +106,7 @@ class SyncClient:
                 runtime=runtime,
                 pool=pool,
                 model=model,
+                labels=labels,
                 settings=settings,
                 dry_run=dry_run,
                 key=key,
@@ -208,6 +210,18 @@ class SyncClient:
     def runners(self) -> list[shapes.Runner]:
         """Every runner."""
         return self._do(self._client.runners())
+
+    def drain(self, runner: str, *, deadline_s: float | None = None) -> shapes.Drain:
+        """Empties a runner."""
+        return self._do(self._client.drain(runner, deadline_s=deadline_s))
+
+    def drained(self, runner: str) -> shapes.Drain:
+        """How far the drain of a runner is."""
+        return self._do(self._client.drained(runner))
+
+    def undo_drain(self, runner: str) -> None:
+        """Takes the order to drain back."""
+        self._do(self._client.undo_drain(runner))
 
     def runtimes(self) -> list[shapes.Runtime]:
         """What the runners can run."""

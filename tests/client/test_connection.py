@@ -29,6 +29,17 @@ def test_a_recorded_token_is_never_sent_to_another_server(tmp_path: Path) -> Non
     assert find("http://127.0.0.1:8811/", "", environ).token == "secret"
 
 
+def test_several_servers_are_named_with_commas_and_a_token_goes_only_where_all_are_known(tmp_path: Path) -> None:
+    (tmp_path / "client.json").write_text('{"url": "http://a:1", "token": "secret", "others": ["http://b:1"]}')
+    environ = {"BIDE_HOME": str(tmp_path)}
+    assert find("a:1, https://b:2/ ,a:1", "", environ).urls == ("http://a:1", "https://b:2")
+    assert find("", "", environ).urls == ("http://a:1", "http://b:1")
+    assert find("http://b:1", "", environ).token == "secret"
+    assert find("http://a:1,http://c:1", "", environ).token == ""
+    with pytest.raises(Refused):
+        find("http://a:1,,", "", environ)
+
+
 @pytest.mark.parametrize("broken", ["", "{", "[]", '{"token": "x"}'])
 def test_a_broken_record_is_no_record(tmp_path: Path, broken: str) -> None:
     (tmp_path / "client.json").write_text(broken)

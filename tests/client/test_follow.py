@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
@@ -67,6 +68,10 @@ async def going_dead(server: LiveServer) -> AsyncIterator[tuple[str, list[int]]]
     """A line that carries the beginning of the first two streams, then nothing more, and does not say so."""
     host, _, port = server.url.removeprefix("http://").partition(":")
     opened: list[int] = []
+    carrying: list[asyncio.Task[None]] = []
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        carrying.append(asyncio.create_task(carry(reader, writer)))
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         up_reader, up_writer = await asyncio.open_connection(host, int(port))
@@ -86,14 +91,14 @@ async def going_dead(server: LiveServer) -> AsyncIterator[tuple[str, list[int]]]
             writer.close()
             up_writer.close()
 
-    listening = await asyncio.start_server(carry, "127.0.0.1", 0)
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0)
     try:
         yield f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}", opened
     finally:
         listening.close()
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if "carry" in repr(task.get_coro()):
-                task.cancel()
+        for task in carrying:
+            task.cancel()
+        await asyncio.gather(*carrying, return_exceptions=True)
 
 
 async def test_a_line_that_died_without_a_word_is_noticed_and_nothing_is_lost_or_doubled(
@@ -106,6 +111,35 @@ async def test_a_line_that_died_without_a_word_is_noticed_and_nothing_is_lost_or
         async with Client(connection=Connection(url=url, token=server.token)) as client:
             assert await seqs(client, session, 23) == list(range(1, 24))
         assert len(opened) == 3
+
+
+async def test_a_follower_moves_over_to_the_next_server_by_its_cursor_and_stays_there(
+    server: LiveServer, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FOLLOW_DEAD_S", 0.3)
+    session = server.session(repo, pool="empty")["id"]
+    await asyncio.to_thread(stir, server, session, 20)
+    async with going_dead(server) as (url, opened):
+        connection = Connection(url=url, token=server.token, others=(server.url,))
+        async with Client(connection=connection) as client:
+            assert await seqs(client, session, 23) == list(range(1, 24))
+            assert await seqs(client, session, 5, after=18) == list(range(19, 24))
+        assert len(opened) == 1
+
+
+async def test_a_request_finds_the_server_that_is_there(server: LiveServer, repo: Path) -> None:
+    session = server.session(repo, pool="empty")["id"]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        async with Client(f"{nobody},{server.url}", server.token) as client:
+            assert (await client.session(session))["id"] == session
+            await client.send(session, "once")
+        with pytest.raises(Refused) as refused:
+            async with Client(nobody, server.token) as client:
+                await client.session(session)
+    assert refused.value.code == "unreachable"
+    assert [e["data"]["text"] for e in server.events(session) if e["type"] == "user.message"].count("once") == 1
 
 
 async def test_an_old_end_does_not_end_the_following_of_a_session_that_goes_on(server: LiveServer, repo: Path) -> None:

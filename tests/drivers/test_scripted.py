@@ -160,6 +160,14 @@ async def test_the_model_is_reached_through_the_gateway(tmp_path: Path, gateway:
     await live.close()
 
 
+async def test_what_it_is_told_to_remember_stands_in_its_conversation(tmp_path: Path, gateway: GatewayStub) -> None:
+    live = await begin(tmp_path, gateway)
+    assert await live.turn("go", {"remember": "one"}, {"remember": "two"}) == Idle("completed")
+    await live.close()
+    rows = (tmp_path / "home" / DRIVER.carried(live.job.session_id).keep[0]).read_text().splitlines()
+    assert [row["text"] for row in map(json.loads, rows) if row["type"] == "remembered"] == ["one", "two"]
+
+
 async def test_a_file_of_rubbish_gives_a_fresh_conversation_that_says_so(tmp_path: Path, gateway: GatewayStub) -> None:
     session = str(uuid.uuid4())
     file = tmp_path / "home" / DRIVER.carried(session).keep[0]

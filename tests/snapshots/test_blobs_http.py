@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from bide.core.refusals import Refused, Unavailable
+from bide.core.servers import Servers
 from bide.snapshots.blobs.base import BlobStore, Missing
 from bide.snapshots.blobs.http import HttpBlobs
 from bide.snapshots.blobs.local import LocalBlobs
@@ -197,6 +198,22 @@ def test_nobody_listening_is_an_outage() -> None:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
         with HttpBlobs(f"http://127.0.0.1:{taken.getsockname()[1]}", TOKEN) as store, pytest.raises(Unavailable):
             store.has("a")
+
+
+def test_a_server_that_is_away_is_left_for_the_next_and_one_in_trouble_of_its_own_is_not(server: Server) -> None:
+    server.kept.put("packs/s/a", b"x")
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        servers = Servers([f"http://127.0.0.1:{taken.getsockname()[1]}", server.url])
+        with HttpBlobs(servers, TOKEN) as store:
+            with pytest.raises(Unavailable):
+                store.has("packs/s/a")
+            assert store.get("packs/s/a") == b"x"
+            problem = {"code": "blobs_unavailable", "detail": "The blob store is away.", "hint": "Try again."}
+            server.answer = (503, problem, {})
+            with pytest.raises(Unavailable):
+                store.get("packs/s/a")
+            assert servers.now == server.url
 
 
 def test_a_server_that_never_answers_is_given_up_in_bounded_time() -> None:

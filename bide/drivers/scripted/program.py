@@ -10,8 +10,8 @@ question left over. A step is one of
 `{"run": shell command}` `{"start": shell command that outlives the turn}` `{"write": {"path", "text"}}`
 `{"ask": {question…}}` `{"assume": {text, impact}}` `{"finish": summary}` `{"call": {"name", "input"}}` (the gateway's tools)
 `{"model": n}` (n requests to the model) `{"recall": true}` (says which inputs it remembers) `{"sleep": seconds}`
-`{"fail": sentence}` (the turn ends as failed) `{"crash": exit code, or minus a signal}` `{"emit": base64 of raw bytes}`
-`{"mute": true}` (never says or hears anything again).
+`{"remember": text}` (a row of its conversation) `{"fail": sentence}` (the turn ends as failed)
+`{"crash": exit code, or minus a signal}` `{"emit": base64 of raw bytes}` `{"mute": true}` (never says or hears a thing again).
 A steer is taken up before the next step: its own steps first, then the rest. An interrupt ends the running command with
 all it started, and the turn.
 """
@@ -36,8 +36,6 @@ from typing import Any
 VERSION = "1"
 TERM_S = 1.0  # a command that ignores SIGTERM is killed after this: an interrupt must be felt within 2 s
 TICK_S = 0.02  # how often a running command and a sleep look for an interrupt
-
-
 Step = dict[str, Any]
 
 
@@ -325,6 +323,9 @@ class Program:
 
     def do_recall(self, _: object) -> None:
         self.tell("spoke", text=json.dumps(list(self.conversation.inputs)))
+
+    def do_remember(self, text: str) -> None:
+        self.conversation.add(type="remembered", text=text)
 
     def do_sleep(self, seconds: float) -> None:
         if self.stop.wait(seconds):

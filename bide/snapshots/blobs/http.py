@@ -14,6 +14,7 @@ from msgspec import Struct
 from bide.core import limits
 from bide.core.problems import LATER, read_problem
 from bide.core.refusals import Refused, Unavailable
+from bide.core.servers import Servers
 from bide.core.wire import LOOPBACK
 from bide.snapshots.blobs.base import Missing, check_key
 
@@ -30,20 +31,24 @@ class _Keys(Struct):
 
 
 class HttpBlobs:
-    """Objects kept by a bide server at `base_url`. Safe to share between threads; close it, or use it in `with`.
+    """Objects kept by bide servers. Safe to share between threads; close it, or use it in `with`.
 
     A refusal of the server (no token, fenced, too large) is raised as `Refused` with the server's own words;
     an outage, a cut connection or a 5xx as `Unavailable`. Redirects are not followed: they would carry the token away.
     """
 
-    def __init__(self, base_url: str, token: str, timeout_s: float = limits.HTTP_S) -> None:
-        self._client = httpx2.Client(
-            base_url=base_url.rstrip("/"),
-            headers={"authorization": f"Bearer {token}"},
-            timeout=httpx2.Timeout(timeout_s),
-            follow_redirects=False,
-            trust_env=urlsplit(base_url).hostname not in LOOPBACK,  # no proxy knows our loopback
-        )
+    def __init__(self, servers: str | Servers, token: str, timeout_s: float = limits.HTTP_S) -> None:
+        self._servers = Servers([servers]) if isinstance(servers, str) else servers
+        self._clients = {
+            url: httpx2.Client(
+                base_url=url,
+                headers={"authorization": f"Bearer {token}"},
+                timeout=httpx2.Timeout(timeout_s, connect=min(timeout_s, limits.CONNECT_S)),
+                follow_redirects=False,
+                trust_env=urlsplit(url).hostname not in LOOPBACK,  # no proxy knows our loopback
+            )
+            for url in self._servers.urls
+        }
 
     def __enter__(self) -> Self:
         return self
@@ -53,7 +58,8 @@ class HttpBlobs:
 
     def close(self) -> None:
         """Closes the connections."""
-        self._client.close()
+        for client in self._clients.values():
+            client.close()
 
     def put(self, key: str, content: bytes) -> bool:
         headers = {"content-type": "application/octet-stream", "if-none-match": "*"}
@@ -115,12 +121,19 @@ class HttpBlobs:
         headers: dict[str, str] | None = None,
         params: dict[str, str] | None = None,
     ) -> httpx2.Response:
+        url = self._servers.now
         try:
-            answer = self._client.request(method, path, content=content, headers=headers, params=params)
+            answer = self._clients[url].request(method, path, content=content, headers=headers, params=params)
         except httpx2.TransportError as error:
+            self._servers.away(url)
             raise Unavailable("the blob server", str(error) or type(error).__name__) from error
         if answer.status_code >= 500 or answer.status_code in LATER:
-            raise _read(answer)
+            no = _read(answer)
+            if (
+                isinstance(no, Unavailable) and no.said is None
+            ):  # not the server's own words: something stands before it
+                self._servers.away(url)
+            raise no
         return answer
 
 

@@ -1,0 +1,160 @@
+"""Where a server keeps everything, looked at by trying: the database and the blob store. Nothing of them is changed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from bide.cli import when
+from bide.core import limits
+from bide.core.refusals import Refused, Unavailable
+from bide.server.blobs import BlobFolder
+from bide.server.serve import open_blobs
+from bide.store.postgres_link import Link, place
+from bide.store.sqlite_file import inspect
+from bide.store.statements import statements, steps
+
+POSTGRES = 14  # older ones get no fixes any more
+_ABOUT = (
+    "select current_setting('server_version'), pg_is_in_recovery(), has_schema_privilege(current_schema(), 'create')"
+)
+
+
+class Check(Struct, frozen=True, kw_only=True):
+    """One thing that was looked at. `hint` says what to do where it is not ok."""
+
+    name: str
+    ok: bool
+    detail: str
+    hint: str = ""
+
+
+def database(url: str) -> list[Check]:
+    """Whether the database that the URL names is there, of a form that this release works on, and of the same time.
+
+    The lock of a server that works on it is not asked for.
+    """
+    scheme, _, rest = url.partition(":")
+    if scheme in ("postgresql", "postgres"):
+        return list(_postgres(url))
+    if scheme == "sqlite" and rest:
+        return [_sqlite(Path(rest.removeprefix("//")))]
+    if scheme == "memory":
+        return [Check(name="database", ok=True, detail="memory; everything is forgotten when the server ends")]
+    hint = "Write postgresql://USER:PASSWORD@HOST:PORT/NAME, or sqlite:PATH."
+    return [Check(name="database", ok=False, detail=f"{scheme[:40]!r} is no kind of database.", hint=hint)]
+
+
+def _postgres(url: str) -> Iterator[Check]:
+    link = Link(url)
+    try:
+        began = time.monotonic()
+        ((version, standby, creates),) = link.fetch(_ABOUT)
+        seconds = time.monotonic() - began
+        detail = f"PostgreSQL {version.split()[0]} at {place(url)} answers in {seconds * 1000:.0f} ms"
+        hint = ""
+        if int(version.partition(".")[0]) < POSTGRES:
+            hint = f"Use PostgreSQL {POSTGRES} or newer."
+        elif standby:
+            detail, hint = f"{detail}; it is a standby and only reads", "Name the primary."
+        yield Check(name="database", ok=not hint, detail=detail, hint=hint)
+        yield _form(link, may_create=creates)
+        yield _skew(link)
+    except Unavailable as away:
+        hint = "Check its address, user and password, that it runs, and that this machine can reach it."
+        yield Check(name="database", ok=False, detail=f"{place(url)}: {away.why}.", hint=hint)
+    except Refused as refused:
+        yield Check(name="database", ok=False, detail=refused.sentence, hint=refused.hint)
+    finally:
+        link.close()
+
+
+def _form(link: Link, *, may_create: bool) -> Check:
+    """How far the tables are: a server that starts brings them up to date."""
+    sql, newest, name = statements("postgres"), len(steps("postgres")), "database tables"
+    ((made,),) = link.fetch(sql["form_made"])
+    rows = link.fetch(sql["form"]) if made else []
+    applied, oldest = (rows[0]["applied"], rows[0]["oldest"]) if rows else (0, 0)
+    if oldest > newest:
+        detail = f"A newer bide made them (form {applied}); this one knows forms up to {newest}."
+        return Check(name=name, ok=False, detail=detail, hint="Update bide on this machine.")
+    if applied < newest and not may_create:
+        hint = "Grant it: GRANT CREATE ON SCHEMA public TO the user that the servers have."
+        return Check(name=name, ok=False, detail="The user may not make the tables that are missing.", hint=hint)
+    if not applied:
+        return Check(name=name, ok=True, detail="not made yet; the first server makes them")
+    behind = "" if applied >= newest else f" of {newest}; the next server that starts brings them up to date"
+    return Check(name=name, ok=True, detail=f"form {applied}{behind}")
+
+
+def _skew(link: Link) -> Check:
+    asked = time.time()
+    ((theirs,),) = link.fetch(statements("postgres")["clock"])
+    apart = abs((asked + time.time()) / 2 - theirs)
+    ok = apart <= limits.CLOCK_SKEW_S
+    detail = "as this machine's" if ok else f"{when.span(apart)} away from this machine's"
+    return Check(name="database clock", ok=ok, detail=detail, hint="" if ok else "Set both clocks by NTP.")
+
+
+def _sqlite(path: Path) -> Check:
+    try:
+        if not path.exists():
+            return Check(name="database", ok=True, detail=f"{path} (not made yet)")
+        inspect(path, steps("sqlite"))
+    except Refused as refused:
+        return Check(name="database", ok=False, detail=refused.sentence, hint=refused.hint)
+    except Unavailable as away:
+        return Check(name="database", ok=False, detail=f"{path}: {away.why}.", hint="Try again in a moment.")
+    except OSError as error:
+        hint = "Run the doctor as the user that the server has."
+        return Check(name="database", ok=False, detail=f"{path}: {error.strerror}.", hint=hint)
+    return Check(name="database", ok=True, detail=f"{path}, {when.size(path.stat().st_size)}")
+
+
+async def blob_store(url: str, key: str) -> Check:
+    """Whether objects can be made once and not twice, read, and removed again. `key` is one that nobody has."""
+    try:
+        scheme, _, rest = url.partition(":")
+        folder = Path(rest.removeprefix("//"))
+        if scheme == "file" and rest and not await asyncio.to_thread(folder.exists):
+            return Check(name="blob store", ok=True, detail=f"{folder} (not made yet)")
+        began = time.monotonic()
+        wrong = await _try(open_blobs(url), key)
+        took = f"{(time.monotonic() - began) * 1000:.0f} ms"
+    except Refused as refused:
+        return Check(name="blob store", ok=False, detail=refused.sentence, hint=refused.hint)
+    except Unavailable as away:
+        hint = "Check that it is there, that this user may write to it, and its free space."
+        return Check(name="blob store", ok=False, detail=f"{away.what} is away: {away.why}.", hint=hint)
+    if wrong:
+        hint = "Checkpoints would not be safe there: use a file system or a store that keeps to it."
+        return Check(name="blob store", ok=False, detail=wrong, hint=hint)
+    return Check(name="blob store", ok=True, detail=f"{url}; written, read and removed in {took}")
+
+
+async def _try(blobs: BlobFolder, key: str) -> str:
+    """What it does not keep to, as a sentence."""
+    content = f"bide doctor {key}".encode()
+    try:
+        if not await blobs.put(key, _parts(content)):
+            return "It says that an object is there which nobody has made."
+        if await blobs.put(key, _parts(b"another")):
+            return "It lets an object be overwritten."
+        _, parts = await blobs.get(key)
+        if b"".join([part async for part in parts]) != content:
+            return "It gives back other bytes than it was given."
+    finally:
+        await blobs.delete(key)
+    try:
+        await blobs.size(key)
+    except Refused:
+        return ""
+    return "It keeps an object that was removed."
+
+
+async def _parts(content: bytes) -> AsyncIterator[bytes]:
+    yield content
