@@ -7,7 +7,7 @@ SEEDS ?= 2000
 BIN := .venv/bin
 SET_UP := pyproject.toml constraints.txt tools/bootstrap.py
 
-.PHONY: help demo test check format sim map lock clean
+.PHONY: help demo test check format sim chaos bench-core map lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,8 @@ help:
 	@echo "make check     format, lint, types, floors, house rules (under a minute)"
 	@echo "make format    formats, and mends what the linter can mend"
 	@echo "make sim       one seed of the simulator, told step by step: make sim SEED=17"
+	@echo "make chaos     a fleet of real processes, broken for CHAOS_SECONDS (120) and judged; CHAOS_SEED repeats a run"
+	@echo "make bench-core  ingest, publishing, a million parked sessions, subscribers: a table (under six minutes)"
 	@echo "make map       writes docs/map.md anew"
 	@echo "make lock      resolves the dependencies anew into constraints.txt"
 	@echo "make clean     removes .venv and every cache"
@@ -42,6 +44,13 @@ format: .venv/.stamp-test
 sim: .venv/.stamp-test
 	@test -n "$(SEED)" || { echo "Which seed? For instance: make sim SEED=17" >&2; exit 2; }
 	@$(BIN)/python -m sim --seed $(SEED)
+
+# About four minutes: two of faults, one without a database, and the end of every session.
+chaos: .venv/.stamp-test
+	@$(BIN)/python -m chaos
+
+bench-core: .venv/.stamp-test
+	@$(BIN)/python -m bench
 
 map: .venv/.stamp-test
 	@$(BIN)/python tools/map.py

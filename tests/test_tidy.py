@@ -73,8 +73,8 @@ def nothing(wrong: list[str]) -> None:
         pytest.fail("\n".join(wrong), pytrace=False)
 
 
-PRODUCT = ours("bide", "sim")
-PYTHON = [*PRODUCT, *ours("tools", "tests")]
+PRODUCT = ours("bide", "sim", "chaos")
+PYTHON = [*PRODUCT, *ours("tools", "tests", "bench")]
 
 
 def sizes() -> dict[str, int]:

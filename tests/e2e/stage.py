@@ -123,11 +123,12 @@ class Stage:
         self.parts[name] = part = Part(name, log, process)
         return part
 
-    def serve(self) -> Part:
-        """Starts the server, or starts it again as it was; returns once it answers."""
+    def serve(self, *, runner: bool = False) -> Part:
+        """Starts the server, or starts it again as it was; returns once it, and a runner of its own, is there."""
         part = self.spawn(
-            "server", "up", "--no-runner", "--data", str(self.folder / "server"), "--listen", "127.0.0.1:0",
-            "--lease", f"{self.lease_s:g}s", "--json",
+            "server", "up", *([] if runner else ["--no-runner"]), "--data", str(self.folder / "server"),
+            "--listen", "127.0.0.1:0", "--lease", f"{self.lease_s:g}s", "--json",
+            **({"ANTHROPIC_API_KEY": self.key, "BIDE_MODEL_URL": self.model.url} if runner else {}),
         )  # fmt: skip
         serving = json.loads(until(lambda: part.out() or (not part.alive and part.tail()), READY_S, part.tail))
         self.url, self.token = serving["url"], serving["token"]
@@ -138,11 +139,11 @@ class Stage:
         """Starts runners side by side; returns once all are online."""
         return [self.online(part) for part in [self.runner(name, pool, slots) for name in names]]
 
-    def runner(self, name: str, pool: str, slots: int = 4) -> Part:
+    def runner(self, name: str, pool: str, slots: int = 4, more: tuple[str, ...] = ()) -> Part:
         """Starts a runner and waits for nothing."""
         return self.spawn(
             name, "runner", "--server", self.url, "--token", self.token, "--name", name, "--pool", pool,
-            "--root", str(self.folder / name), "--slots", str(slots), "--json",
+            "--root", str(self.folder / name), "--slots", str(slots), "--json", *more,
             ANTHROPIC_API_KEY=self.key, BIDE_MODEL_URL=self.model.url,
         )  # fmt: skip
 
@@ -333,11 +334,11 @@ class Session:
 
 
 @contextlib.contextmanager
-def staged(lease_s: float = LEASE_S) -> Iterator[Stage]:
+def staged(lease_s: float = LEASE_S, *, runner: bool = False) -> Iterator[Stage]:
     """A stage with its server, gone afterwards."""
     stage = Stage(lease_s)
     try:
-        stage.serve()
+        stage.serve(runner=runner)
         yield stage
     finally:
         stage.end()

@@ -130,11 +130,11 @@ def test_a_runtime_that_no_runner_of_the_pool_has_is_refused_and_without_a_runne
     s = stage.session("x", runtime="scripted", pool="nobody-there")
     now = s.look()
     assert (now["shown"], now["must_act"]) == ("queued", "runner")
-    assert now["reason"] == "no runner of pool nobody-there is online"
+    assert now["reason"] == "no runner of pool nobody-there is online; 1st in its queue"
     s.post({"type": "user.cancel"})
     assert s.look()["outcome"] == "cancelled"
     dry = stage.cli("run", str(stage.repository()), "x", "--pool", "nobody-there", "--dry-run", "--json")
-    assert json.loads(dry.stdout)["session"]["reason"] == "no runner of pool nobody-there is online"
+    assert json.loads(dry.stdout)["session"]["reason"] == "no runner of pool nobody-there is online; 1st in its queue"
 
 
 def test_settings_limits_and_usage_that_cannot_be_are_named(stage: Stage) -> None:
