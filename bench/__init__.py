@@ -1,4 +1,6 @@
-"""What lives here: `make bench-core`: programs that measure bide beside its peers, in one run on one machine.
+"""Measures bide beside its peers, in one run on one machine.
+
+What lives here: `make bench-core`: ingest, publishing, a million parked sessions, a thousand subscribers.
 Who calls it: people and the nightly build; nothing in bide does.
 What it may import: everything of bide, and the tests' own PostgreSQL.
 Where to start reading: `__main__.py`, then `ingest.py`; the method stands in docs/reference/benchmarks.md.

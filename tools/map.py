@@ -19,7 +19,7 @@ FLOORS = (
     ("Floor 2, strangers to each other", ("bide.server", "bide.runner", "bide.client", "bide.rehearsal")),
     ("Floor 1, strangers to each other", ("bide.store", "bide.snapshots", "bide.drivers", "bide.channels")),
     ("Floor 0", ("bide.core",)),
-    ("Beside the house", ("sim", "chaos")),
+    ("Beside the house", ("sim", "chaos", "bench")),
 )
 
 # The straight line of the data: what happens to a person's words, from the keyboard to the runtime and back.

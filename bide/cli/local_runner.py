@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -72,6 +74,16 @@ def recorded(data_folder: Path) -> Recorded | None:
         return None
 
 
+def name_for(data_folder: Path, *, shared: bool) -> str:
+    """What a folder's runner is called. Where servers share a database, so do they the runners' names: two runners of
+    one name would take it from each other for ever.
+    """
+    if not shared:
+        return NAME
+    here = f"{platform.node()}\0{data_folder.resolve()}"
+    return f"{NAME}-{hashlib.sha256(here.encode('utf-8', 'surrogateescape')).hexdigest()[:8]}"
+
+
 def living(data_folder: Path) -> Recorded | None:
     """The runner of this folder, if its process runs."""
     found = recorded(data_folder)
@@ -94,7 +106,7 @@ def has_model(names: Collection[str]) -> bool:
     return MODEL_KEY in names or "BIDE_MODEL_URL" in names
 
 
-def started(data_folder: Path, url: str, slots: int, program: Sequence[str] = ()) -> Local:
+def started(data_folder: Path, url: str, slots: int, program: Sequence[str] = (), name: str = NAME) -> Local:
     """The folder's runner: the one that runs, else a new one.
 
     One that dials another address is ended first: it would never find this server. Takes as long as its drain.
@@ -105,21 +117,21 @@ def started(data_folder: Path, url: str, slots: int, program: Sequence[str] = ()
         return Local(recorded=found, log=log, adopted=True)
     if found is not None:
         _end(found)
-    process = _spawn(data_folder, log, program or _program(data_folder, url, slots))
+    process = _spawn(data_folder, log, program or _program(data_folder, url, slots, name))
     who = procfs.ident(process.pid)
     if who is None:
         raise Refused("failed", "The runner ended at once.", f"Look at {log}.")
-    recorded = Recorded(pid=who.pid, start=who.start, url=url)
+    recorded = Recorded(pid=who.pid, start=who.start, url=url, name=name)
     staged = data_folder / f".{RECORD}"
     staged.write_bytes(msgspec.json.encode(recorded) + b"\n")
     staged.replace(data_folder / RECORD)
     return Local(recorded=recorded, log=log, adopted=False)
 
 
-def _program(data_folder: Path, url: str, slots: int) -> list[str]:
+def _program(data_folder: Path, url: str, slots: int, name: str = NAME) -> list[str]:
     # The token is read from the folder's client.json: command lines are for everybody on the machine to see.
     return [
-        sys.executable, "-m", "bide.cli.main", "runner", "--server", url, "--name", NAME,
+        sys.executable, "-m", "bide.cli.main", "runner", "--server", url, "--name", name,
         "--root", str(data_folder / "runner"), "--slots", str(slots), "--json",
     ]  # fmt: skip
 

@@ -8,7 +8,7 @@ import time
 from bide.cli import local_runner, out, when
 from bide.client import Connection, SyncClient, shapes
 from bide.core import limits
-from bide.core.refusals import Refused
+from bide.core.refusals import Kind, Refused
 from bide.server.serve import Serving
 
 
@@ -80,7 +80,9 @@ class Tending:
                 return False
             self._starts.append(time.monotonic())
             began = time.time()
-            self._local = local_runner.started(self._serving.data, self._serving.url, self._slots)
+            folder = self._serving.data
+            name = local_runner.name_for(folder, shared=bool(self._serving.database))
+            self._local = local_runner.started(folder, self._serving.url, self._slots, name=name)
             self._since = self._since if self._local.adopted else began
             return True
 
@@ -94,7 +96,7 @@ class Tending:
         end = time.monotonic() + limits.RUNNER_READY_S
         with SyncClient(connection=Connection(url=self._serving.url, token=self._serving.token)) as client:
             while time.monotonic() < end and not self._over.is_set():
-                there = next((one for one in client.runners() if one["name"] == self.local.recorded.name), None)
+                there = self._heard_of(client)
                 heard = when.parsed(there["last_seen_at"]) if there is not None else None
                 if not self.local.alive:
                     return None
@@ -104,6 +106,15 @@ class Tending:
                     return there
                 self._over.wait(limits.UP_LOOK_S)
         raise Refused("timed_out", "The runner has not registered so far.", f"Its log: {self.local.log}.")
+
+    def _heard_of(self, client: SyncClient) -> shapes.Runner | None:
+        """The runner as the server knows it; None also while the server's database is away."""
+        try:
+            return next((one for one in client.runners() if one["name"] == self.local.recorded.name), None)
+        except Refused as refused:
+            if refused.kind is not Kind.UNREACHABLE:
+                raise
+            return None
 
     def _drained(self) -> None:
         """Waits for the end of a runner that drains. Raises Refused when that takes long; `tend` goes on waiting."""

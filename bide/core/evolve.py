@@ -217,7 +217,8 @@ def _moved(s: Session, e: f.Envelope) -> Session:
                 runner=fact.runner, runner_name=fact.runner_name, boot=fact.boot, epoch=fact.epoch, since=now, until=now
             )
             s = replace(
-                s, lease=lease, epoch=fact.epoch, recovery_until=0.0, last_runner=fact.runner, last_boot=fact.boot,
+                s, lease=lease, epoch=fact.epoch, recovery_until=0.0, last_runner=fact.runner,
+                last_runner_name=fact.runner_name, last_boot=fact.boot,
                 reason="",
             )  # fmt: skip
             if revived:

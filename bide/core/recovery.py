@@ -171,7 +171,7 @@ def _asked_after(d: Draft, question_id: str) -> bool:
 
 
 def _turns_lost(d: Draft) -> tuple[f.Lost, ...]:
-    s, recovery = d.s, "its inputs are delivered again"
+    s, recovery = d.s, "its inputs are delivered again where the restored conversation lacks them"
     return tuple(
         f.Lost(what=f"turn {turn}", reason=f"{s.reason}; it was not saved yet", recovery=recovery)
         for turn, _, _ in s.unsaved.turns
@@ -187,7 +187,7 @@ def _files_lost(d: Draft) -> tuple[f.Lost, ...]:
             f.Lost(
                 what=f"what {bill.tools} tool call{'s' * (bill.tools != 1)} changed in the workspace",
                 reason="made after the checkpoint",
-                recovery=f"the folder on runner {d.s.last_runner}, should that machine come back",
+                recovery=f"the session's folder in .salvage on runner {d.s.last_runner_name}, should that machine come back",
             )
         )
     return tuple(named[-LOST_ITEMS_MAX:])

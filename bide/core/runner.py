@@ -199,7 +199,7 @@ class Runner:
         """Time passed: freezes what can no longer be believed, resends, and starts what is due."""
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
-            if run.frozen_at and now - run.frozen_at >= FROZEN_S:
+            if run.frozen_at and not run.outbox.closed and now - run.frozen_at >= FROZEN_S:
                 effects += self._end(run.session)
                 continue
             if now >= run.deadline and not run.frozen_at and not run.outbox.closed:

@@ -130,6 +130,7 @@ class Session(Struct, frozen=True, kw_only=True):
     starts: int = 0  # failed in a row
     queued_at: float = 0.0
     last_runner: str = ""
+    last_runner_name: str = ""
     last_boot: str = ""
     task: str = ""  # the first prompt, cut to TASK_CHARS: the recap of last resort
     expires_at: float = 0.0

@@ -8,7 +8,7 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.hearing import cut
-from bide.core.limits import OPTION_BYTES, OPTIONS_MAX, QUESTION_BYTES
+from bide.core.limits import CALLS_MAX, OPTION_BYTES, OPTIONS_MAX, QUESTION_BYTES
 from bide.core.outbox import Outbox
 
 
@@ -32,6 +32,8 @@ class ToolCalls:
         made = ids.question_id(self._outbox.session, given) if isinstance(call, e.Asked) else given
         if call.key:
             self.made[call.key] = made
+            if len(self.made) > CALLS_MAX:
+                del self.made[next(iter(self.made))]
         if isinstance(call, e.Assumed):
             self._outbox.record(
                 f.AssumptionRecorded(id=made, text=cut(call.text, QUESTION_BYTES)[0], impact=call.impact)

@@ -295,7 +295,7 @@ class Loop:
 
     async def freeze(self) -> None:
         """Nothing of any session acts any more, until this process ends, and all of it with it."""
-        held = (hosted.hold(True) for hosted in self._hosted.values())
+        held = (hosted.hold(frozen=True) for hosted in self._hosted.values())
         await asyncio.gather(*held, return_exceptions=True)
 
     def close(self) -> None:

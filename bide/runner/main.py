@@ -232,13 +232,18 @@ class _Daemon:
             leases=machine.held(),
             adopt=machine.adoptable(),
             free_slots=0 if drain.on else max(0, self._hello.slots - held),
-            disk_free=shutil.disk_usage(self._root).free,
+            disk_free=self._disk_free(),
             wait_s=wait_s(DRAIN_POLL_S if often else POLL_S, patience),
             draining=drain.on,
             ordered=drain.ordered,
             leaving=self._going.is_set() and not held,
             warm=self._workspaces.warm(),
         )
+
+    def _disk_free(self) -> int:
+        with contextlib.suppress(OSError):  # a disk that fails costs what is on it, not the other sessions' leases
+            return shutil.disk_usage(self._root).free
+        return 0
 
     async def _sync_once(self) -> bool:
         """One sync; whether the runner's last word was heard."""

@@ -124,6 +124,7 @@ class _File:
         self.usable = True  # what is on disk is all of it
         self._size = 0
         self._short = 0  # its size when it was last written anew
+        self._closed = False  # the disk says so, and it would be believed after a power cut
 
     def read(self, kernel: str) -> Left | None:
         """What it comes to, if that can be believed. A last line without its end was never wholly written."""
@@ -137,7 +138,7 @@ class _File:
                 self.fold.add(one.keep, boot)
         if end < len(raw):
             os.truncate(self._path, end)
-        self._size = end
+        self._size, self._closed = end, closed
         return self.fold.left() if closed or of == kernel != "" else None
 
     def write(self, line: Line) -> None:
@@ -151,6 +152,7 @@ class _File:
         encoded = _encoded(line)
         self._size += len(encoded)
         _write(self._fd, encoded)
+        self._open_for_good()
 
     def _anew(self, line: Line) -> None:
         lines = [Line(boot=line.boot, kernel=line.kernel, keep=keep) for keep in self.fold.short()]
@@ -167,6 +169,18 @@ class _File:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._short, self.usable = fd, self._size, True
+        self._open_for_good()
+
+    def _open_for_good(self) -> None:
+        """The folder is worked on again: a power cut must not bring back the word that it is as it was closed."""
+        if self._closed:
+            os.fsync(self._fd)
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)  # it may have been written anew, under the same name
+            finally:
+                os.close(folder)
+            self._closed = False
 
     def give_up(self) -> None:
         """What stands there lacks something: it goes, and with the next thing to keep it is tried from the start."""

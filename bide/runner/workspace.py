@@ -215,7 +215,8 @@ class Workspaces:
     def put_aside(self, session: str, epoch: int) -> None:
         """What another epoch left here is kept as salvage, never current; the oldest beyond the budget go."""
         layout = self.layout(session)
-        self._mark(session).unlink(missing_ok=True)
+        with self._marks:  # from now on nobody drops it as an old cache
+            self._mark(session).unlink(missing_ok=True)
         self._known_good.pop(session, None)
         if not layout.folder.exists():
             return
@@ -226,6 +227,7 @@ class Workspaces:
         while target.exists():  # one lease may find something here and leave something here
             target = target.with_name(f"{target.name}-again")
         layout.folder.rename(target)
+        _remove(self._root / ".cache" / session)  # it knows the files that were here
         os.utime(target)  # its age as salvage, not as a folder
         for old in _beyond_budget(salvage):
             _remove(old)

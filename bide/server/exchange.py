@@ -26,7 +26,7 @@ from bide.server.calls import hung_up
 from bide.server.parts import Parts
 from bide.store.base import Reader
 from bide.store.rows import Unreadable
-from bide.store.wakeups import QUEUE
+from bide.store.wakeups import QUEUE, decided
 
 LOG = structlog.get_logger()
 
@@ -84,7 +84,7 @@ class _Exchange:
         """Renews first, then looks until there is something to tell or the time is up."""
         store, wait_s = self._parts.store, min(self._ask.wait_s, self._parts.config.poll_s)
         # Its own name rings when it is ordered to drain.
-        with store.subscribe(QUEUE, self._runner.id, *(report.session for report in self._ask.leases)) as changes:
+        with store.subscribe(QUEUE, self._runner.id, *(decided(r.session) for r in self._ask.leases)) as changes:
             await self._hear(self._runner)
             first = await self._drive(x.renewal(self._ask, self._runner, self._lease_s))
             while True:

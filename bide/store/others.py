@@ -66,7 +66,7 @@ class Others:
             try:
                 self._listener = listener = self._engine.listener()
                 assert listener is not None, "who shares its database can listen to it"
-            except Unavailable:
+            except Exception:  # noqa: BLE001 - whatever it is: without hints all goes on by looking, so it is tried again
                 self._closed.wait(LOOP_BACKOFF_S[min(failed, len(LOOP_BACKOFF_S) - 1)])
                 failed += 1
                 continue
@@ -76,7 +76,7 @@ class Others:
             try:
                 while not self._closed.is_set():
                     self._ring(listener.wait(LISTEN_ASK_S))
-            except Unavailable:
+            except Exception:  # noqa: BLE001 - the same
                 self._closed.wait(LOOP_BACKOFF_S[0])
             finally:
                 listener.close()

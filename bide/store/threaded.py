@@ -121,6 +121,10 @@ class Store:
         count: int = await self._ask(call=lambda engine: engine.contract(oldest))
         return count
 
+    async def answers(self) -> None:
+        """Returns when the database has answered the one who writes; who reads has connections of its own."""
+        await self._ask(call=lambda engine: engine.keys(""))
+
     @property
     def waiting(self) -> int:
         """Writes that wait for the one writer."""

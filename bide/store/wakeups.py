@@ -17,11 +17,18 @@ QUEUE = "queue"  # rings when a session begins to wait for a runner; no session 
 _QUEUES = frozenset((f.Created, f.Queued, f.Interrupted))
 
 
+def decided(session_id: str) -> str:
+    """Rings when something is decided about the session: what its runner did not say itself, and may have to hear."""
+    return f"{session_id}!"
+
+
 def rung_by(envelopes: Iterable[f.Envelope]) -> set[str]:
-    """The names that these facts ring: their sessions, and the queue."""
+    """The names that these facts ring: their sessions, what is decided about them, and the queue."""
     names: set[str] = set()
     for e in envelopes:
         names.add(e.session_id)
+        if e.n < 0:
+            names.add(decided(e.session_id))
         if type(e.fact) in _QUEUES:
             names.add(QUEUE)
     return names
@@ -134,7 +141,7 @@ class Hub:
 
     def watched(self) -> list[str]:
         """The sessions that somebody listens to."""
-        return [name for name in self._by_session if name != QUEUE]
+        return [name for name in self._by_session if name != QUEUE and not name.endswith("!")]
 
     def close(self) -> None:
         """Lets every listener go."""

@@ -6,6 +6,7 @@ from bide.core import commands as c
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
+from bide.core.limits import CALLS_MAX, FROZEN_S, RESEND_S
 from tests.core.playbook import LEASE_S, Story, resume, uid, waiting, working
 from tests.core.playrunner import IDLE, READY, SAVED, Exit, Machine, busy, feed, granted, input_, news
 
@@ -130,3 +131,27 @@ def test_a_turn_that_was_cut_off_goes_on_though_its_runner_died_twice() -> None:
     machine.adopted()
     feed(machine, (WARM, READY))
     assert "Check what the last command did, then go on." in machine.order().text
+
+
+def test_what_was_saved_while_the_server_was_away_is_told_however_late_it_comes_back() -> None:
+    machine = busy()
+    feed(machine, (IDLE, SAVED, news(parking="the window is over"), Exit(memory=("m1",))))
+    machine.away = True
+    assert "freeze" in machine.after(LEASE_S)
+    machine << SAVED
+    assert machine.after(2 * FROZEN_S) == []
+    machine.away = False
+    assert machine.after(RESEND_S) == ["release warm"]
+    assert machine.said[-1] == "session.parked"
+
+
+def test_a_runtime_that_calls_tools_for_ever_does_not_make_each_word_cost_more_disk() -> None:
+    machine = busy()
+    for n in range(2 * CALLS_MAX):
+        machine << e.Assumed(key=f"call {n}", text="it is so")
+    made = machine.made
+    machine << e.Assumed(key=f"call {2 * CALLS_MAX - 1}", text="it is so")
+    assert machine.made == made, "a repeated call makes nothing new"
+    left = machine.spool.left()
+    assert left is not None
+    assert len(left.kept.made) == CALLS_MAX

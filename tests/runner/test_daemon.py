@@ -67,7 +67,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.server.over.wait(120)
         self.close_connection = True
 
-    do_HEAD = do_GET = do_PUT  # noqa: N815 - names that http.server looks for
+    do_HEAD = do_GET = do_PUT
 
     def _answer(self, reply: msgspec.Struct | str | None) -> None:
         if reply is None:

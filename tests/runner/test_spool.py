@@ -194,3 +194,20 @@ def test_no_session_can_name_a_file_outside(root: Path) -> None:
     with pytest.raises(Refused):
         spools(root).keep(kept(0, session="../escaped"))
     assert not (root / "escaped").exists()
+
+
+def test_a_power_cut_never_brings_back_that_a_folder_is_as_it_was_closed_when_it_was_worked_on_since(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = spools(root, "boot-1")
+    ours.keep(kept(0))
+    ours.close()
+    surely: list[bytes] = [file(root).read_bytes()]  # what the disk has for certain
+    monkeypatch.setattr("os.fsync", lambda _: surely.append(file(root).read_bytes()))
+    later = spools(root, kernel="kernel-2")
+    assert later.found(), "it is taken up"
+    later.keep(kept(1))
+    later.keep(kept(2))
+    assert len(surely) <= 3, "once is enough"
+    file(root).write_bytes(surely[-1])
+    assert found(root, kernel="kernel-3") is None

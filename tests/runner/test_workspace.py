@@ -369,3 +369,13 @@ def test_a_conversation_full_of_rubbish_is_brought_back_with_everything_else(
     assert (
         elsewhere.layout(SESSION).home / ".scripted" / f"{CONVERSATION}.jsonl"
     ).read_bytes() == b"\xff\x00 rubbish\n"
+
+
+def test_what_was_known_of_a_folder_goes_with_it_so_that_a_long_lived_runner_keeps_nothing_for_ever(
+    here: Workspaces, root: Path, tmp_path: Path
+) -> None:
+    fresh(here, tmp_path)
+    saved(here)
+    assert list((root / ".cache").iterdir())
+    here.put_aside(SESSION, 1)
+    assert list((root / ".cache").iterdir()) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -150,11 +150,9 @@ def disowned_by_an_older_boot(patch: pytest.MonkeyPatch) -> None:
     """A late word of a dead process takes the session from the living one, which still works on it."""
     reckon = lease.reckon
 
-    def any_other(
-        sync: Sync, held: list[Session], named: Mapping[str, Session], now: float, lease_s: float
-    ) -> lease.Reckoning:
-        found = reckon(sync, held, named, now, lease_s)
+    def any_other(sync: Sync, held: list[Session], *rest: Any) -> lease.Reckoning:
         later = tuple((s.id, s.epoch) for s in held if s.lease is not None and s.lease.boot > sync.boot)
+        found = reckon(sync, held, *rest)
         return replace(found, disown=(*found.disown, *later))
 
     patch.setattr(exchange, "reckon", any_other)

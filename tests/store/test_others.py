@@ -195,3 +195,23 @@ async def test_a_server_closes_while_its_database_is_away() -> None:
             await store.close()
     finally:
         own.remove()
+
+
+async def test_a_listener_that_breaks_in_an_unknown_way_is_replaced(
+    distant: None, servers: tuple[Store, Store], database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, there = servers
+    listener, broken = PostgresStore.listener, [RuntimeError("unheard of"), ValueError("never seen")]
+
+    def breaks(self: PostgresStore) -> Any:
+        if broken:
+            raise broken.pop()
+        return listener(self)
+
+    monkeypatch.setattr(PostgresStore, "listener", breaks)
+    here = Store(PostgresStore(database))
+    try:
+        await until(lambda: here._others is not None and here._others._listener is not None)
+        await told_all(there, here)
+    finally:
+        await here.close()

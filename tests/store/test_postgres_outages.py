@@ -196,7 +196,9 @@ def test_a_password_is_in_no_address_that_is_shown(url: str) -> None:
     assert postgres_link.place("postgresql://h:5/d?password=S3cret") == "h:5/d"
 
 
-@pytest.mark.parametrize("settings", ["user=me@corp&password=S3cret", "password=S3@cret", "password=S3cret&user=me@corp"])
+@pytest.mark.parametrize(
+    "settings", ["user=me@corp&password=S3cret", "password=S3@cret", "password=S3cret&user=me@corp"]
+)
 def test_no_password_among_the_settings_of_an_address_is_shown(settings: str) -> None:
     shown = postgres_link.place(f"postgresql://h:5/d?{settings}")
     assert "S3" not in shown

@@ -28,7 +28,8 @@ async def ready(call: Call) -> dict[str, str]:
         raise Unavailable("the server", "it is closing")
     try:
         async with asyncio.timeout(READY_S):
-            await call.parts.store.get("readyz", "readyz")
+            await call.parts.store.keys("readyz")
+            await call.parts.store.answers()
     except TimeoutError:
         raise Unavailable("the store", f"it did not answer within {READY_S:g} s") from None
     return {"status": "ok", "version": __version__}
