@@ -74,11 +74,14 @@ def fill_sqlite(path: Path, template: Template, count: int) -> None:
     try:
         database.execute("pragma synchronous = off; pragma cache_size = -200000")
         for table, column in TABLES.items():
-            found = list(database.execute(f"select * from {table} where {column} = ?", (template.session,)))  # noqa: S608
-            marks = ", ".join("?" * len(found[0]))
+            # Without the columns that the database makes itself.
+            names = [str(row[1]) for row in database.execute(f"pragma table_info({table})")]
+            columns, marks = ", ".join(names), ", ".join("?" * len(names))
+            asked = f"select {columns} from {table} where {column} = ?"  # noqa: S608
+            found = list(database.execute(asked, (template.session,)))
             for chunk in _copies(found, template, count):
                 with database:
-                    database.executemany(f"insert into {table} values ({marks})", chunk)  # noqa: S608
+                    database.executemany(f"insert into {table} ({columns}) values ({marks})", chunk)  # noqa: S608
     finally:
         database.close()
     os.sync()  # else what is measured next waits for the disk to take all this

@@ -30,6 +30,7 @@ class Faults(Struct, frozen=True, kw_only=True):
     store_slow: float = 0.0  # a call takes seconds
     store_away: float = 0.0  # seconds that it is away, once
     capture_fails: float = 0.0
+    restore_fails: float = 0.0  # a runner's disk has no room: the lease is given back
     blobs_away: float = 0.0  # seconds that the blob store is away, once: captures fail or hang, restores wait
     blob_lost: float = 0.0  # per second: one checkpoint disappears
     # the machines
@@ -88,6 +89,7 @@ def draw(rng: random.Random) -> Faults:
         order=maybe(0.005, 0.05, 0.3),
         rolling=rng.choice((0.0, 0.0, 0.0, 1.0)),
         mixed=rng.choice((0.0, 1.0)),
+        restore_fails=maybe(0.02, 0.3, 0.3),
     )
 
 

@@ -66,7 +66,8 @@ class Host(Shell):
     def _boot(self) -> None:
         self.boots += 1
         left = [each for spool in self.spools.values() if (each := spool.left()) is not None]
-        self.boot, self.machine, self.down = f"{self.boots:03}", Runner(left=left), False
+        self.boot, self.down = f"{self.boots:03}", False
+        self.machine = Runner(left=left, boot=self.boot)
         self.ordered = self.ending = self.leaving = False
         self.answered_at = self.clock.now
         self.saved.clear()
@@ -195,6 +196,7 @@ class Host(Shell):
             boot=boot,
             leases=self.machine.held(),
             adopt=self.machine.adoptable(),
+            returned=tuple(self.machine.returned.values()),
             free_slots=self.free,
             wait_s=POLL_S,
             draining=self.machine.draining,
@@ -209,6 +211,8 @@ class Host(Shell):
                 self.clock.after(0.02 if reply else 0.5, lambda: self._sync(boot))
             if reply is not None:
                 self.here(boot, lambda: self._synced(reply, asked_at, awaited=first))
+                for back in sync.returned:
+                    self.machine.returned.pop(back.session, None)
 
         def given_up() -> None:
             if not answered[0]:

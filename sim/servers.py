@@ -168,6 +168,8 @@ class Servers:
         match step:
             case x.Do(session=session, command=command):
                 return self.database.handle(session, command)
+            case x.DoAll(each=each):
+                return [self._perform(one) for one in each]
             case x.Holdings(runner=runner, named=named):
 
                 def read(engine: Engine) -> object:

@@ -131,6 +131,9 @@ class Shell:
         if self.blobs.away and saved is not None and not effect.adopt:
             self.later(0.5, 2, lambda: self._restore(effect))
             return
+        if self.clock.strikes("restore_fails", self.name):
+            self.perform(self.machine.give_back(session, effect.epoch, "its disk is full"))
+            return
         warm, done = self.warm.pop(session, ""), self._restored(effect)
         if isinstance(done, e.Restored):
             if saved is not None and not effect.adopt and warm == saved.root:

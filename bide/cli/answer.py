@@ -27,8 +27,8 @@ async def answer(
     async with flags.client() as client:
         named = await client.question_id(question)
         if any(one.isdecimal() for one in choice):
-            asked = next((one for one in await client.questions() if one["id"] == named), None)
-            choice = tuple(numbered(one, asked["options"]) for one in choice) if asked else choice
+            options = (await client.question(named))["options"]
+            choice = tuple(numbered(one, options) for one in choice)
         found = await client.answer(named, text_of(text), choices=choice, decline=decline, via="cli", key=key)
     if flags.json:
         out.emit(found)

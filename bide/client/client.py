@@ -128,6 +128,10 @@ class Client:
             ]
         return await self._all("/v1/questions", status=status)
 
+    async def question(self, question: str) -> shapes.Question:
+        """One question, and what became of it."""
+        return cast("shapes.Question", await self._transport.ask("GET", f"/v1/questions/{_id(question)}"))
+
     # -- inputs -------------------------------------------------------------------------------------------------------
 
     async def post(self, session: str, events: Sequence[Mapping[str, Any]], *, key: str = "") -> list[shapes.Receipt]:
@@ -304,22 +308,23 @@ class Client:
 
         Raises `Refused('bad_id')` when several do or the text cannot begin one, `Refused('no_session')` when none does.
         """
-        beginning = _beginning(text, "session")
+        beginning = ids.beginning(text, "session")
         if ids.is_id(beginning):
             return beginning
-        page = await self.sessions(cursor=beginning + _LAST[len(beginning) :], limit=10)  # ids are in order of time
+        after = beginning + _LAST[len(beginning) :]
+        page = await self.sessions(cursor=after, limit=limits.NAMED_MAX)  # ids are in order of time
         found = [one["id"] for one in page["items"] if one["id"].startswith(beginning)]
         return _only(found, beginning, "session")
 
     async def question_id(self, text: str) -> str:
         """The id of the question that begins with the text; raises like `session_id`."""
-        beginning = _beginning(text, "question")
+        beginning = ids.beginning(text, "question")
         if ids.is_id(beginning):
             return beginning
-        found = [q["id"] for q in await self.questions(status="open") if q["id"].startswith(beginning)]
+        found = await self._all("/v1/questions", beginning=beginning, status="open")
         if not found:  # one that is closed: the server says how
-            found = [q["id"] for q in await self.questions() if q["id"].startswith(beginning)]
-        return _only(found, beginning, "question")
+            found = await self._all("/v1/questions", beginning=beginning)
+        return _only([one["id"] for one in found], beginning, "question")
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
@@ -348,19 +353,6 @@ def _drain(runner: str) -> str:
 
 def _id(text: str) -> str:
     return ids.parse(text)
-
-
-def _beginning(text: str, what: str) -> str:
-    """The beginning of an id in its usual form, dashes where they belong."""
-    plain = text.strip().lower().replace("-", "")
-    if not limits.ID_PREFIX_MIN <= len(plain) <= 32 or set(plain) - set("0123456789abcdef"):
-        raise Refused(
-            "bad_id",
-            f"{text[:80]!r} does not name a {what}.",
-            f"Give its id or the beginning of it, at least {limits.ID_PREFIX_MIN} characters.",
-        )
-    parts = (plain[:8], plain[8:12], plain[12:16], plain[16:20], plain[20:])
-    return "-".join(part for part in parts if part)
 
 
 def _only(found: Sequence[str], beginning: str, what: str) -> str:

@@ -135,6 +135,10 @@ class SyncClient:
         """What a session asked, or all did."""
         return self._do(self._client.questions(session, status=status))
 
+    def question(self, question: str) -> shapes.Question:
+        """One question."""
+        return self._do(self._client.question(question))
+
     def post(self, session: str, events: Sequence[Mapping[str, Any]], *, key: str = "") -> list[shapes.Receipt]:
         """Posts inputs to a session's log."""
         return self._do(self._client.post(session, events, key=key))

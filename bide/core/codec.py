@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -23,26 +23,41 @@ class Versioned(msgspec.Struct, frozen=True):
 UPCAST: dict[tuple[int, str], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _fact: msgspec.json.Decoder[f.Fact] = msgspec.json.Decoder(f.Fact)
+_KINDS = frozenset(f.tag_of(kind) for kind in get_args(f.Fact))
 _session = msgspec.json.Decoder(Session)
 _version = msgspec.json.Decoder(Versioned)
 _encode = msgspec.json.Encoder().encode
 
 
-def encode_fact(fact: f.Fact) -> bytes:
+def encode_fact(fact: f.Fact | f.Opaque) -> bytes:
     """JSON with the event type as `type`."""
-    return _encode(fact)
+    return _encode({"type": fact.kind, **fact.body} if isinstance(fact, f.Opaque) else fact)
 
 
-def decode_fact(stored: bytes | str, version: int = FACTS_VERSION) -> f.Fact:
-    """The fact, whichever version wrote it."""
+def decode_fact(stored: bytes | str, version: int = FACTS_VERSION) -> f.Fact | f.Opaque:
+    """The fact, whichever version wrote it; `Opaque` where a newer release did and this one does not know it."""
     if version == FACTS_VERSION:
-        return _fact.decode(stored)
+        try:
+            return _fact.decode(stored)
+        except msgspec.ValidationError:
+            return _opaque(stored)
     plain: dict[str, Any] = msgspec.json.decode(stored)
+    if version > FACTS_VERSION:
+        return f.Opaque(kind=plain.pop("type"), body=plain)
     for step in range(version, FACTS_VERSION):
         upcast = UPCAST.get((step, plain["type"]))
         plain = upcast(plain) if upcast else plain
     upcasted: f.Fact = msgspec.convert(plain, f.Fact)
     return upcasted
+
+
+def _opaque(stored: bytes | str) -> f.Opaque:
+    """Raises `ValidationError` where the type is one of ours: then the fact is not new but damaged."""
+    plain: dict[str, Any] = msgspec.json.decode(stored)
+    kind = str(plain.pop("type", ""))
+    if not kind or kind in _KINDS:
+        raise msgspec.ValidationError(f"a fact of type {kind!r} cannot be read")
+    return f.Opaque(kind=kind, body=plain)
 
 
 def encode_session(s: Session) -> bytes:
@@ -58,8 +73,10 @@ def decode_session(stored: bytes | str) -> Session | None:
         return None
 
 
-def body_of(fact: f.Fact) -> dict[str, Any]:
+def body_of(fact: f.Fact | f.Opaque) -> dict[str, Any]:
     """The event's `data`: the fact's fields as JSON values, without its type."""
+    if isinstance(fact, f.Opaque):
+        return dict(fact.body)
     plain = msgspec.to_builtins(fact)
     plain.pop("type")
     assert isinstance(plain, dict)

@@ -103,14 +103,15 @@ class Keep(Struct, frozen=True, kw_only=True):
 
 
 class Release(Struct, frozen=True, kw_only=True):
-    """Nothing of the session runs here any more. Its folder stays as `warm` cache or as `salvage`.
+    """Nothing of the session runs here any more. Its folder stays as `warm` cache, as `salvage`, or as it is, `left` to
+    be taken up once the server is back.
 
     `root`: the checkpoint that the folder holds, where the shell knows nothing newer.
     """
 
     session: str
     epoch: int
-    keep: Literal["warm", "salvage"]
+    keep: Literal["warm", "salvage", "left"]
     root: str = ""
 
 

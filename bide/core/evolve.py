@@ -66,11 +66,12 @@ COUNTED: frozenset[type[f.Fact]] = frozenset(
 )
 
 
-def require_legal(s: Session, fact: f.Fact) -> Lifecycle:
+def require_legal(s: Session, fact: f.Fact | f.Opaque) -> Lifecycle:
     """The lifecycle that the fact leads to; raises `Illegal` where there is none."""
-    after = NEXT[s.lifecycle].get(type(fact))
+    after = None if isinstance(fact, f.Opaque) else NEXT[s.lifecycle].get(type(fact))
     if after is None:
-        raise Illegal(f"{f.tag_of(type(fact))} while {s.lifecycle} (session {s.id}, seq {s.last_seq + 1})")
+        kind = fact.kind if isinstance(fact, f.Opaque) else f.tag_of(type(fact))
+        raise Illegal(f"{kind} while {s.lifecycle} (session {s.id}, seq {s.last_seq + 1})")
     return after
 
 
@@ -196,7 +197,7 @@ def _worked(s: Session, e: f.Envelope) -> Session:
         case f.TurnEnded():
             s = replace(s, turn=replace(s.turn, open=False, waiting_for="message"), since=e.time)
             if fact.result == "completed":
-                s = replace(s, report=())
+                s = replace(s, report=(), takeups=0)
             if fact.result == "failed":
                 s = replace(s, reason=f"The last turn failed: {fact.detail or 'the runtime did not say why'}")
             return retimed(s, e.time)
@@ -228,7 +229,9 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             if not fact.adopts:
                 return replace(s, n=0, adopted_from=0, tail_n=0)
             tail_n = s.tail_n if fact.adopts == s.adopted_from else s.n
-            return replace(s, n=0, adopted_from=fact.adopts, tail_n=tail_n, parking="", window_until=0.0)
+            return replace(
+                s, n=0, adopted_from=fact.adopts, tail_n=tail_n, parking="", window_until=0.0, takeups=s.takeups + 1
+            )
         case f.Resuming():
             return s
         case f.Parking(reason=reason):
@@ -253,13 +256,13 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             environment = replace(s.environment, state=state)
             return replace(
                 _at_rest(s), environment=environment, expires_at=fact.expires_at, reason=fact.reason or s.parking,
-                recovery_until=0.0, starts=0,
+                recovery_until=0.0, starts=0, takeups=0,
             )  # fmt: skip
         case f.Ended(outcome=outcome, summary=summary):
             environment = replace(s.environment, state="suspended" if s.checkpoint else "lost")
             return replace(
                 _at_rest(s), environment=environment, outcome=outcome, summary=summary, expires_at=fact.expires_at,
-                recovery_until=0.0, starts=0,
+                recovery_until=0.0, starts=0, takeups=0,
             )  # fmt: skip
     raise AssertionError(fact)
 

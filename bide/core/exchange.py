@@ -14,10 +14,10 @@ from bide.core import commands as c
 from bide.core.drain import Order
 from bide.core.handle import Done
 from bide.core.lease import granted, news_for, reckon, renewed
-from bide.core.limits import QUEUE_PAGE, QUEUE_PAGES_MAX
+from bide.core.limits import QUEUE_PAGE, QUEUE_PAGES_MAX, REASON_CHARS
 from bide.core.placement import Runner, choose
 from bide.core.session import Session
-from bide.core.wire import Gone, Granted, News, Renewed, Sync, SyncReply
+from bide.core.wire import Adoptable, Gone, Granted, News, Renewed, Sync, SyncReply
 
 
 class Holdings(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,13 @@ class Do(Struct, frozen=True, kw_only=True):
     command: c.Command
 
 
-Step = Holdings | Queue | Do
+class DoAll(Struct, frozen=True, kw_only=True):
+    """Step: each of them, for different sessions, in any order or at once. Answered by the list of their answers."""
+
+    each: tuple[Do, ...]
+
+
+Step = Holdings | Queue | Do | DoAll
 Exchange = Generator[Step, Any, SyncReply]
 
 
@@ -61,24 +67,20 @@ def renewal(sync: Sync, runner: Runner, lease_s: float) -> Exchange:
     grants: list[Granted] = list(reckoning.again)
     lost: list[Gone] = list(reckoning.lost)
     renewals: list[Renewed] = []
-    for back in sync.adopt:
-        adopt = c.Adopt(
-            runner=runner.id, runner_name=runner.name, boot=sync.boot, epoch=back.epoch, of=back.of,
-            was_boot=back.boot, lease_s=lease_s,
-        )  # fmt: skip
-        done = yield Do(session=back.session, command=adopt)
+    adopts = tuple(Do(session=back.session, command=_adopt(back, sync, runner, lease_s)) for back in sync.adopt)
+    for offer, done in zip(sync.adopt, (yield DoAll(each=adopts)) if adopts else (), strict=True):
         if isinstance(done, Done):
             grants.append(granted(done.session, lease_s, lease_s))
         elif done.code != "failed":  # our fault, and maybe over by the next sync
-            lost.append(Gone(session=back.session, epoch=back.epoch, reason=done.sentence))
+            lost.append(Gone(session=offer.session, epoch=offer.epoch, reason=done.sentence))
+    for back in sync.returned:
+        reason = f"runner {runner.name} could not take it: {back.reason[:REASON_CHARS]}"
+        yield Do(session=back.session, command=c.Disown(runner=runner.id, epoch=back.epoch, reason=reason))
     for session_id, epoch in reckoning.disown:
         reason = f"runner {runner.name} was restarted"
         yield Do(session=session_id, command=c.Disown(runner=runner.id, epoch=epoch, reason=reason))
-    for session_id, epoch in reckoning.renew:
-        renew = c.Renew(
-            runner=runner.id, runner_name=runner.name, boot=sync.boot, epoch=epoch, lease_s=lease_s
-        )  # fmt: skip
-        done = yield Do(session=session_id, command=renew)
+    renews = tuple(Do(session=i, command=_renew(epoch, sync, runner, lease_s)) for i, epoch in reckoning.renew)
+    for (session_id, epoch), done in zip(reckoning.renew, (yield DoAll(each=renews)) if renews else (), strict=True):
         if isinstance(done, Done):
             renewals.append(renewed(done.session, lease_s))
         elif done.code != "failed":
@@ -86,6 +88,17 @@ def renewal(sync: Sync, runner: Runner, lease_s: float) -> Exchange:
     return SyncReply(
         grants=tuple(grants), renewed=tuple(renewals), lost=tuple(lost), commands=reckoning.news, **_wish(order, now)
     )
+
+
+def _adopt(back: Adoptable, sync: Sync, runner: Runner, lease_s: float) -> c.Adopt:
+    return c.Adopt(
+        runner=runner.id, runner_name=runner.name, boot=sync.boot, epoch=back.epoch, of=back.of, was_boot=back.boot,
+        lease_s=lease_s,
+    )  # fmt: skip
+
+
+def _renew(epoch: int, sync: Sync, runner: Runner, lease_s: float) -> c.Renew:
+    return c.Renew(runner=runner.id, runner_name=runner.name, boot=sync.boot, epoch=epoch, lease_s=lease_s)
 
 
 def claim(sync: Sync, runner: Runner, lease_s: float) -> Exchange:

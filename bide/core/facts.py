@@ -5,7 +5,7 @@ Facts marked (runner) are reported by a runner under its epoch; all others come 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from msgspec import Struct, field
 
@@ -364,6 +364,13 @@ DecidedFact = (
 Fact = RunnerFact | DecidedFact
 
 
+class Opaque(Struct, frozen=True, kw_only=True):
+    """A fact that a newer release has written. It can be shown and passed on; nothing can be decided after it."""
+
+    kind: str
+    body: dict[str, Any]
+
+
 class Envelope(Struct, frozen=True, kw_only=True):
     """One numbered fact of one session. `time` is the store's clock, epoch seconds; `n` is the runner's own count."""
 
@@ -374,13 +381,13 @@ class Envelope(Struct, frozen=True, kw_only=True):
     time: float
     turn: int
     actor: str
-    fact: Fact
+    fact: Fact | Opaque
     n: int = -1  # -1: decided, not reported by a runner
 
     @property
     def type(self) -> str:
         """The event type, e.g. `turn.started`."""
-        return tag_of(type(self.fact))
+        return self.fact.kind if isinstance(self.fact, Opaque) else tag_of(type(self.fact))
 
 
 def tag_of(kind: type[Struct]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 
+from bide.core.limits import ID_PREFIX_MIN
 from bide.core.refusals import Refused
 
 _FORM = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
@@ -51,6 +52,19 @@ def parse(text: str, what: str = "id") -> str:
 def is_id(text: str) -> bool:
     """Whether the text is an id in canonical form."""
     return bool(_FORM.fullmatch(text))
+
+
+def beginning(text: str, what: str) -> str:
+    """The beginning of an id from outside, in canonical form with dashes where they belong, or `Refused('bad_id')`."""
+    plain = text.strip().lower().replace("-", "")
+    if not ID_PREFIX_MIN <= len(plain) <= 32 or set(plain) - set("0123456789abcdef"):
+        raise Refused(
+            "bad_id",
+            f"{text[:80]!r} does not name a {what}.",
+            f"Give its id or the beginning of it, at least {ID_PREFIX_MIN} characters.",
+        )
+    parts = (plain[:8], plain[8:12], plain[12:16], plain[16:20], plain[20:])
+    return "-".join(part for part in parts if part)
 
 
 def name(text: str, what: str) -> str:

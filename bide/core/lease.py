@@ -9,7 +9,7 @@ from msgspec import Struct
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.draft import Draft
-from bide.core.limits import LEASE_HOLDER_SHARE, OUTAGE_GAP_SHARE
+from bide.core.limits import LEASE_HOLDER_SHARE, OUTAGE_GAP_SHARE, TAKEUPS_MAX
 from bide.core.placement import claimable
 from bide.core.recovery import give_up, settle_controls
 from bide.core.refusals import Refused
@@ -67,6 +67,8 @@ def adopt(d: Draft, command: c.Adopt) -> None:
         return  # it is granted again
     if s.lease is None and (s.lifecycle is not Lifecycle.QUEUED or not s.recovery_until or s.revoked):
         raise Refused("fenced", f"The session is {s.lifecycle} and no longer this runner's.")
+    if s.takeups >= TAKEUPS_MAX:
+        raise Refused("fenced", f"It was taken up {s.takeups} times and never came to the end of a turn.")
     if command.of != s.epoch and (command.of != s.adopted_from or s.n):
         raise Refused("fenced", f"Nothing of epoch {command.of} can be told any more.")
     d.add(
@@ -130,11 +132,11 @@ def reckon(
             if fresh is not None:
                 news.append(fresh)
     reported = {(report.session, report.epoch) for report in sync.leases}
-    coming_back = {back.session for back in sync.adopt}
+    spoken_of = {back.session for back in sync.adopt} | {back.session for back in sync.returned}
     disowned: list[tuple[str, int]] = []
     again: list[Granted] = []
     for s in held:
-        if s.lease is None or (s.id, s.epoch) in reported or s.id in coming_back:
+        if s.lease is None or (s.id, s.epoch) in reported or s.id in spoken_of:
             continue
         # A later process speaks; a late word of an earlier one must change nothing. Of one that was apart nobody knows
         # whether it has ended: its lease runs out.

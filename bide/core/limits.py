@@ -37,6 +37,7 @@ STARTING_S = 20 * MINUTE  # clone or restore of a big repository, then the start
 PARKING_S = 15 * MINUTE  # first upload of a big workspace
 CANCELLING_S = 5 * MINUTE
 RETRY_PARK_S = 60.0  # a park that failed is tried again after this
+TAKEUPS_MAX = 10  # a session that brings down each runner that takes it up again goes back to its last save
 STARTS_MAX = 5  # so many starts that fail in a row end the session as failed
 
 # -- the runner's own waits -------------------------------------------------------------------------------------------
@@ -61,6 +62,7 @@ HTTP_S = 30.0  # one request that is not a long poll
 SYNC_PATIENCE_SHARE = 1 / 2  # of what is left of a lease: one server may hang, and another still renew it
 SYNC_PATIENCE_S_MIN = 2.0  # a busy server is no server that hangs
 SYNC_WAIT_SHARE = 1 / 2  # of that patience a server may keep the question: else a quiet one looks like one that hangs
+UNWELL_S = 60.0  # a runner that could not make a workspace leaves new sessions to others for so long
 DRAIN_POLL_S = 0.5  # a draining runner asks often: its leases must live until its sessions are parked
 DRAIN_ALONE_S = 10.0  # with the server away nothing can be parked: it is waited for so long
 DRAIN_S = 60.0  # SIGTERM of a runner: working sessions get this long to end their turn
@@ -118,6 +120,7 @@ TITLE_CUT_CHARS = 80  # a title made of the prompt's first line: fits one line o
 TASK_CHARS = 4000  # the first prompt, kept as the recap of last resort
 REPOSITORY_CHARS = 2000  # a URL or a path; usual programs take no longer ones
 MODEL_CHARS = 200  # the name of a model
+REASON_CHARS = 300  # why a runner could not take a session: one or two lines
 KEY_CHARS = 200  # an idempotency key; a UUID has 36
 INPUTS_MAX = 200  # undelivered inputs of one session
 EVENTS_PER_POST_MAX = 100
@@ -199,6 +202,7 @@ SHOWN_INPUT_CHARS = 200  # of a tool's input in the log of a session: one or two
 RUNNER_STARTS_MAX = 3  # starts of its runner by `bide up` within RUNNER_STARTS_S; what fails so often needs a person
 RUNNER_STARTS_S = 60.0
 ID_PREFIX_MIN = 6  # shorter beginnings of an id name nothing on purpose
+NAMED_MAX = 10  # things listed for one beginning of an id: who typed it takes one of them, or types more of it
 CLOCK_SKEW_S = 5.0  # times of client and server further apart than this mislead whoever reads them
 DISK_FREE_BYTES = 2 * GIB  # less free space ends in failed checkpoints soon
 
@@ -240,6 +244,12 @@ NOTIFY_BYTES = 7900  # PostgreSQL takes less than 8,000 in one notification
 REFILE_ROWS = 100  # sessions filed anew in one transaction, which makes the others wait
 REFILE_PAUSE_S = 0.05  # between two such transactions: the others come first
 REFILE_LOOK_S = 60.0  # and how often it is looked whether there are more: an older server may still write
+FORGET_S = 1 * HOUR  # between two rounds of forgetting, of all servers together: what is forgotten is days old
+FORGET_LOOK_S = 10 * MINUTE  # how often a server looks whether a round is due: the one that did the last may be gone
+FORGET_GAP_S = 2 * HOUR  # more than this between two rounds does not count as absence: no server was there to see it
+FORGET_PAGE = 500  # documents read at once, and removed at once
+RUNNER_KEPT_S = 7 * DAY  # a runner missing for so long does not come back as the one it was; a holiday is shorter
+KEY_KEPT_S = 7 * DAY  # an idempotency key of a new session: whoever repeats a request does it within minutes
 SERVER_ALIVE_S = 15 * MINUTE  # a server not heard of for so long has ended: what only it needed can go
 WAKEUPS_MAX = 1000  # changed sessions kept for one listener; past this it hears that anything may have changed
 

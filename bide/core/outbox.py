@@ -80,6 +80,11 @@ class Outbox:
         """The number of the oldest fact that is not acknowledged, of the epoch that is being told."""
         return self._tail.first if self._tail.unacked else self._own.first
 
+    @property
+    def untold(self) -> tuple[f.RunnerFact, ...]:
+        """The facts from `first` on, of the epoch that is being told."""
+        return tuple(self._tail.unacked or self._own.unacked)
+
     def adopt(self, of: int, first: int, facts: Iterable[f.RunnerFact]) -> None:
         """What an earlier epoch has still to tell."""
         self._tail_of, self._tail = of, _Line(first)

@@ -13,8 +13,8 @@ from bide.core import runtime as r
 from bide.core.kept import Left
 from bide.core.limits import FROZEN_S
 from bide.core.run import Run
-from bide.core.takeup import keep, take_up
-from bide.core.wire import Adoptable, Gone, Granted, Held, News, Renewed
+from bide.core.takeup import keep, left_of, take_up
+from bide.core.wire import Adoptable, Gone, Granted, Held, News, Renewed, Returned
 
 DRAINS = "its runner drains"
 
@@ -22,11 +22,12 @@ DRAINS = "its runner drains"
 class Runner:
     """All leases of one runner process."""
 
-    def __init__(self, wall: float = 0.0, left: Iterable[Left] = ()) -> None:
+    def __init__(self, wall: float = 0.0, left: Iterable[Left] = (), boot: str = "") -> None:
         """`wall` is what to add to this machine's monotonic clock for epoch seconds; `left` is what an earlier process
-        of this runner left behind.
+        of this runner left behind; `boot` names this one.
         """
-        self.wall = wall
+        self.wall, self.boot = wall, boot
+        self.returned: dict[str, Returned] = {}  # until the server has heard of it
         self.runs: dict[str, Run] = {}
         self.left = {each.session: each for each in left}  # until the server has said what becomes of it
         # Highest epoch ever granted: a late or doubled grant stays dead.
@@ -92,6 +93,13 @@ class Runner:
             run.outbox.posting = False
             run.go_on(now)
         return self._take(run, now)
+
+    def give_back(self, session: str, epoch: int, reason: str) -> list[e.Effect]:
+        """The workspace cannot be made on this machine; another may."""
+        if self._run(session, epoch) is None:
+            return []
+        self.returned[session] = Returned(session=session, epoch=epoch, reason=reason)
+        return self._end(session)
 
     def gone(self, gone: Gone) -> list[e.Effect]:
         """Somebody else may hold it now: the runtime is ended, the folder is kept as salvage."""
@@ -200,7 +208,7 @@ class Runner:
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
             if run.frozen_at and not run.outbox.closed and now - run.frozen_at >= FROZEN_S:
-                effects += self._end(run.session)
+                effects += self._set_aside(run)
                 continue
             if now >= run.deadline and not run.frozen_at and not run.outbox.closed:
                 run.frozen_at = now
@@ -237,6 +245,17 @@ class Runner:
             run.out.append(e.Release(session=run.session, epoch=run.epoch, keep="warm", root=root))
         effects, run.out = run.out, []
         return effects
+
+    def _set_aside(self, run: Run) -> list[e.Effect]:
+        """The server has been away for very long: the runtime's memory is wanted back, its folder stays."""
+        kept, left = keep(run), left_of(run, self.boot)
+        if not left.whole:
+            return self._end(run.session)
+        del self.runs[run.session]
+        self.left[run.session] = left
+        stop = e.Stop(session=run.session, epoch=run.epoch, force=True)
+        stay = e.Release(session=run.session, epoch=run.epoch, keep="left")
+        return [*((kept,) if kept else ()), stop, stay]
 
     def _let_go(self, session: str) -> list[e.Effect]:
         left = self.left.pop(session, None)

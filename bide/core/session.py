@@ -128,6 +128,7 @@ class Session(Struct, frozen=True, kw_only=True):
     revoked: bool = False  # it may not: it was given up on
     held_until: float = 0.0  # a former holder may believe in its lease until then; nobody else is granted one
     starts: int = 0  # failed in a row
+    takeups: int = 0  # by restarted runners, since a turn last came to its end
     queued_at: float = 0.0
     last_runner: str = ""
     last_runner_name: str = ""

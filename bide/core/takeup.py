@@ -24,6 +24,15 @@ def keep(run: Run) -> e.Keep | None:
     )  # fmt: skip
 
 
+def left_of(run: Run, boot: str) -> Left:
+    """What this process could take up itself, later: the runtime ends, all else stays."""
+    box = run.outbox
+    return Left(
+        session=run.session, epoch=run.epoch, boot=boot, of=box.telling, first=box.first, facts=box.untold,
+        kept=_kept(run),
+    )  # fmt: skip
+
+
 def _kept(run: Run) -> Kept:
     saver, told = run.saver, run.deliveries
     return Kept(

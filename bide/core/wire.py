@@ -63,6 +63,14 @@ class Adoptable(Struct, frozen=True, kw_only=True):
     boot: str
 
 
+class Returned(Struct, frozen=True, kw_only=True):
+    """A lease that its runner cannot make use of, and why; nothing of the session runs there."""
+
+    session: str
+    epoch: int
+    reason: str
+
+
 class Sync(Struct, frozen=True, kw_only=True):
     """Heartbeat, renewal, claim and news in one idempotent question; the server may wait `wait_s` for news."""
 
@@ -72,6 +80,7 @@ class Sync(Struct, frozen=True, kw_only=True):
     free_slots: int = 0
     wait_s: float = 0.0
     adopt: tuple[Adoptable, ...] = ()
+    returned: tuple[Returned, ...] = ()
     disk_free: int = 0  # bytes where the workspaces are; 0: not said
     draining: bool = False
     ordered: bool = False  # it drains because the server said so

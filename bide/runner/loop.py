@@ -15,7 +15,7 @@ import structlog
 from bide.core import effects as e
 from bide.core import runtime as r
 from bide.core.kept import Left
-from bide.core.limits import IDLE_TICK_S, SNAPSHOT_THREADS, TICK_MIN_S, retry_wait_s
+from bide.core.limits import IDLE_TICK_S, SNAPSHOT_THREADS, TICK_MIN_S, UNWELL_S, retry_wait_s
 from bide.core.refusals import Refused, Unavailable
 from bide.core.runner import Runner
 from bide.core.wire import FactsPost, Gone, SyncReply
@@ -63,7 +63,8 @@ class Loop:
         self.watch = Watch(self._froze)
         self.gateway: Gateway | None = None
         self.clock = clock
-        self.machine = Runner(wall=time.time() - clock(), left=left)
+        self.machine = Runner(wall=time.time() - clock(), left=left, boot=spools.boot)
+        self.unwell_until = 0.0  # new sessions are left to others until then
         self._hosted: dict[tuple[str, int], Hosted] = {}
         self._folders: dict[str, asyncio.Lock] = {}  # one piece of work on a session's folder at a time
         self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix=UPLOADS)  # uploads may wait long
@@ -164,7 +165,8 @@ class Loop:
             case e.Capture() if hosted:
                 self._begin(self._capture(effect, hosted), effect)
             case e.Release():
-                self._spools.drop(effect.session, effect.epoch)
+                if effect.keep != "left":
+                    self._spools.drop(effect.session, effect.epoch)
                 self._begin(self._release(effect, hosted), effect)
             case e.Spawn() if hosted:
                 hosted.start()
@@ -209,8 +211,13 @@ class Loop:
             sentence = f"this runner has no driver for {effect.job.runtime}"
             done = e.NotRestored(lost=False, code="no_runtime", sentence=sentence)
         else:
-            async with self._folder(effect.session):
-                done = await self._make(effect, hosted)
+            try:
+                async with self._folder(effect.session):
+                    done = await self._make(effect, hosted)
+            except Exception as error:
+                LOG.error("restore_failed", session=effect.session, exc_info=error)
+                self._give_back(effect, f"{type(error).__name__}: {error}")
+                return
             if isinstance(done, e.Restored) and effect.job.checkpoint:
                 hosted.root = effect.job.checkpoint.root
         LOG.info("restored", session=effect.session, epoch=effect.epoch, outcome=getattr(done, "source", "no"))
@@ -227,11 +234,12 @@ class Loop:
                 LOG.warning("restore_waits", session=effect.session, why=str(away))
                 await asyncio.sleep(retry_wait_s(tries))
                 tries += 1
-            except Exception as error:
-                LOG.error("restore_failed", session=effect.session, exc_info=error)
-                sentence = f"The workspace could not be made: {type(error).__name__}: {error}"
-                return e.NotRestored(lost=False, code="failed", sentence=sentence)
         return e.NotRestored(lost=False, code="failed", sentence="The lease ended while it was restored.")
+
+    def _give_back(self, effect: e.Restore, why: str) -> None:
+        """Its disk is full, or fails: another machine may have more luck with the session."""
+        self.unwell_until = self.clock() + UNWELL_S
+        self.perform(self.machine.give_back(effect.session, effect.epoch, why))
 
     async def _capture(self, effect: e.Capture, hosted: Hosted) -> None:
         done: e.Captured | e.NotCaptured
@@ -280,7 +288,7 @@ class Loop:
                 root = hosted.root if hosted is not None else effect.root
                 if effect.keep == "warm" and root:
                     await self._threaded(self._workspaces.keep_warm, effect.session, root)
-                else:
+                elif effect.keep != "left":
                     await self._threaded(self._workspaces.put_aside, effect.session, effect.epoch)
             finally:
                 if hosted is not None:

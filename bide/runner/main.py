@@ -231,7 +231,10 @@ class _Daemon:
             boot=self._hello.boot,
             leases=machine.held(),
             adopt=machine.adoptable(),
-            free_slots=0 if drain.on else max(0, self._hello.slots - held),
+            returned=tuple(machine.returned.values()),
+            free_slots=0
+            if drain.on or self._loop.clock() < self._loop.unwell_until
+            else max(0, self._hello.slots - held),
             disk_free=self._disk_free(),
             wait_s=wait_s(DRAIN_POLL_S if often else POLL_S, patience),
             draining=drain.on,
@@ -247,7 +250,7 @@ class _Daemon:
 
     async def _sync_once(self) -> bool:
         """One sync; whether the runner's last word was heard."""
-        asked_at, drain = self._loop.clock(), self._drain
+        asked_at, drain, machine = self._loop.clock(), self._drain, self._loop.machine
         patience = min(self._lease_patience_s(asked_at), drain.patience_s)
         ask = self._question(patience)
         within_s = patience if len(self._link.servers) > 1 else drain.patience_s
@@ -258,6 +261,8 @@ class _Daemon:
                 syncing.cancel()
                 return False
             self._synced(syncing.result(), asked_at)
+            for back in ask.returned:
+                machine.returned.pop(back.session, None)
             await self._let_go_on(syncing.result())
             return ask.leaving
         except Unavailable as away:

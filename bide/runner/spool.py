@@ -46,7 +46,7 @@ class Spools:
 
     def __init__(self, root: Path, boot: str, kernel: str) -> None:
         self._root, self._folder = root, root.resolve() / ".spool"
-        self._boot, self._kernel = boot, kernel
+        self.boot, self._kernel = boot, kernel
         self._files: dict[str, _File] = {}
         self._over = False
 
@@ -79,9 +79,9 @@ class Spools:
         if (file := self._files.get(effect.session)) is None:
             name = Layout(self._root, effect.session).session
             file = self._files[effect.session] = _File(self._folder / name)
-        file.fold.add(effect, self._boot)
+        file.fold.add(effect, self.boot)
         try:
-            file.write(Line(boot=self._boot, kernel=self._kernel, keep=effect))
+            file.write(Line(boot=self.boot, kernel=self._kernel, keep=effect))
         except OSError as error:
             if file.usable:
                 LOG.error("spool_not_written", session=effect.session, why=str(error))

@@ -13,6 +13,7 @@ from bide.server.blobs import BlobFolder
 from bide.server.calls import App, Call, Route, Table
 from bide.server.config import Config
 from bide.server.loops.base import forever
+from bide.server.loops.forgetter import Forgetter
 from bide.server.loops.lag import Lag
 from bide.server.loops.refiler import Refiler
 from bide.server.loops.waker import Waker
@@ -49,9 +50,10 @@ def build(config: Config, store: Store, blobs: BlobFolder) -> App:
 
 def loops(parts: Parts) -> list[Awaitable[Any]]:
     """What runs beside the requests until the server closes."""
-    waker, refiler, lag = Waker(parts), Refiler(parts), Lag(parts)
+    waker, refiler, forgetter, lag = Waker(parts), Refiler(parts), Forgetter(parts), Lag(parts)
     return [
         forever(parts, "waker", waker.every_s, waker.round),
         forever(parts, "lag", lag.every_s, lag.round),
         forever(parts, "refiler", refiler.every_s, refiler.round),
+        forever(parts, "forgetter", forgetter.every_s, forgetter.round),
     ]

@@ -63,6 +63,13 @@ def issue_for_runner(engine: Engine, actor: Actor) -> str:
     return token
 
 
+def end_of_runner(engine: Engine, runner_id: str) -> None:
+    """Ends all tokens of a runner."""
+    for old in msgspec.json.decode(engine.get(OF_RUNNER, runner_id) or b"[]", type=list[str]):
+        engine.delete(TOKEN, old)
+    engine.delete(OF_RUNNER, runner_id)
+
+
 class Tokens:
     """Whom tokens stand for, as the store says; what it said is believed for TOKEN_CACHE_S, a no never."""
 

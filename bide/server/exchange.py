@@ -16,6 +16,7 @@ from starlette.types import Receive
 from bide.core import exchange as x
 from bide.core.commands import Grant
 from bide.core.drain import Order
+from bide.core.handle import Done
 from bide.core.limits import COALESCE_S, SYNC_IDLE_LOOK_S, SYNC_LOOK_S
 from bide.core.placement import Runner
 from bide.core.refusals import Refused, Unavailable
@@ -89,6 +90,8 @@ class _Exchange:
             first = await self._drive(x.renewal(self._ask, self._runner, self._lease_s))
             while True:
                 reply = x.merge(first, await self._drive(x.claim(self._ask, self._runner, self._lease_s)))
+                if reply.grants:
+                    self._parts.places.pop(self._runner.id, None)
                 left = self._began + wait_s - store.now()
                 if x.urgent(reply, self._ask) or left <= 0 or self._over():
                     return reply
@@ -128,21 +131,29 @@ class _Exchange:
             case x.Holdings(runner=runner, named=named):
                 return await self._holdings(runner, named)
             case x.Queue(pool=pool, runtimes=runtimes, after=after, limit=limit):
-                page = await store.queued(pool, runtimes, after, limit)
+                # What nobody can take for now must not hide what stands behind it: the next look goes on from there.
+                place = after or self._parts.places.get(self._runner.id)
+                page = await store.queued(pool, runtimes, place, limit)
+                self._parts.places[self._runner.id] = (page[-1].queued_at, page[-1].id) if len(page) == limit else None
                 self._look_s = SYNC_LOOK_S if page else SYNC_IDLE_LOOK_S
                 return page, await self._parts.fleet(pool) if page else [], store.now()
-            case x.Do(session=session, command=command):
-                if isinstance(command, Grant) and self._over():
-                    raise _Overtaken
-                try:
-                    return await self._parts.handle(session, command)
-                except Refused as refused:
-                    return refused
-                except Unavailable:
-                    raise
-                except Exception as error:
-                    LOG.error("exchange_failed", session=session, exc_info=error)
-                    return Refused("failed", "The server cannot handle this session.")
+            case x.Do():
+                return await self._do(step)
+            case x.DoAll(each=each):  # they share commits
+                return await asyncio.gather(*map(self._do, each))
+
+    async def _do(self, step: x.Do) -> Done | Refused:
+        if isinstance(step.command, Grant) and self._over():
+            raise _Overtaken
+        try:
+            return await self._parts.handle(step.session, step.command)
+        except Refused as refused:
+            return refused
+        except Unavailable:
+            raise
+        except Exception as error:
+            LOG.error("exchange_failed", session=step.session, exc_info=error)
+            return Refused("failed", "The server cannot handle this session.")
 
     async def _holdings(self, runner: str, named: tuple[str, ...]) -> object:
         def read(reader: Reader) -> tuple[list[Session], dict[str, Session | None], Order | None]:

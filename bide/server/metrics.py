@@ -133,7 +133,7 @@ class Metrics:
         return Histogram(f"bide_{name}", text, labels, buckets=bounds, registry=self.registry)
 
 
-_COUNTED: dict[type[f.Fact], Callable[[Metrics, Any], None]] = {
+_COUNTED: dict[type[Any], Callable[[Metrics, Any], None]] = {
     f.Parked: Metrics.parked,
     f.EnvironmentRestored: Metrics.restored,
     f.CheckpointSaved: Metrics.saved,

@@ -9,10 +9,17 @@ from typing import Any
 import msgspec
 
 from bide import __version__
+from bide.core.limits import DAY, KEY_CHARS, KEY_KEPT_S
 from bide.core.problems import MEDIA_TYPE, Problem
 from bide.server.calls import Route
 
 _REFS = "#/components/schemas/{name}"
+_ONCE = "However often the request is sent with one key, it is done once."
+_KEYED = {  # by path, what the key of a request is good for
+    "/v1/sessions": f"{_ONCE} A key is remembered for {KEY_KEPT_S / DAY:.0f} days; then it starts another session.",
+    "/v1/sessions/{session}/events": _ONCE,
+    "/v1/questions/{question}/answer": _ONCE,
+}
 _SEGMENT = re.compile(r"{(\w+)(?::\w+)?}")
 
 
@@ -79,6 +86,8 @@ def _query(route: Route, schemas: dict[str, Any], components: dict[str, Any]) ->
 
 
 def _headers(route: Route) -> list[dict[str, Any]]:
-    if route.path not in ("/v1/sessions", "/v1/sessions/{session}/events") or route.method != "POST":
+    said = _KEYED.get(route.path) if route.method == "POST" else None
+    if said is None:
         return []
-    return [{"name": "Idempotency-Key", "in": "header", "required": False, "schema": {"type": "string"}}]
+    schema = {"type": "string", "maxLength": KEY_CHARS}
+    return [{"name": "Idempotency-Key", "in": "header", "required": False, "description": said, "schema": schema}]

@@ -33,6 +33,7 @@ class Parts:
         store.on_commit = self._committed
         self.closing = asyncio.Event()
         self._fleet: dict[str, tuple[float, list[Runner]]] = {}
+        self.places: dict[str, tuple[float, str] | None] = {}  # runner -> where in the queue its last look ended
         self.asking: dict[str, object] = {}  # runner -> its newest sync; an older one that still waits gives up
 
     def mint(self, *parts: object) -> str:

@@ -235,7 +235,7 @@ def event(e: f.Envelope) -> shapes.Event:
     )
 
 
-def _body(fact: f.Fact) -> dict[str, Any]:
+def _body(fact: f.Fact | f.Opaque) -> dict[str, Any]:
     match fact:
         case f.QuestionAsked(question=asked):
             return {"question": question(asked)}

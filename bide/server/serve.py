@@ -112,6 +112,7 @@ async def _stop_when(stop: asyncio.Event, server: _Server) -> None:
     """Streams and waiting syncs end first, then uvicorn, which would wait for them."""
     await stop.wait()
     server.app.parts.closing.set()
+    server.app.parts.store.wake()
     server.should_exit = True
 
 

@@ -13,7 +13,7 @@ from bide.core.handle import Done, Work
 from bide.core.placement import Runner
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session
-from bide.store.rows import InputRow
+from bide.store.rows import InputRow, Place
 
 Job = Callable[[], Work]
 Clock = Callable[[], float]  # epoch seconds; the store's clock is the only one that judges leases
@@ -93,8 +93,16 @@ class Reader(Protocol):
     def question(self, question_id: str) -> Question | None:
         """One question."""
 
-    def questions(self, session_id: str = "", status: str = "") -> list[Question]:
-        """Questions, oldest first; of one session, or with one status, or all."""
+    def questions(self, session_id: str) -> list[Question]:
+        """Questions of a session, oldest first."""
+
+    def inbox(self, status: str, after: Place | None, limit: int) -> list[Question]:
+        """Questions of all sessions with this status, or with any for "": what holds up most first, then the oldest;
+        those after the place `after`, at most `limit`.
+        """
+
+    def questions_beginning(self, prefix: str, status: str, limit: int) -> list[Question]:
+        """Questions whose ids begin so, with this status, or with any for "", in order of their ids."""
 
     def checkpoints(self, session_id: str) -> list[Checkpoint]:
         """Checkpoints of a session, oldest first."""
@@ -110,6 +118,9 @@ class Reader(Protocol):
 
     def keys(self, kind: str) -> list[str]:
         """The keys of all documents of a kind, in order."""
+
+    def documents(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """Documents of a kind with their keys, in order of these: those after the key `after`, at most `limit`."""
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Everything read inside shows the store at one moment, whoever writes meanwhile."""
@@ -147,6 +158,9 @@ class Engine(Reader, Protocol):
     def hear(self, runner: Runner) -> bool:
         """Writes one runner's row if the same process of it is still the registered one (`boot`); whether it was."""
 
+    def forget_runner(self, runner: Runner) -> bool:
+        """Removes one runner's row if it is still as given here; whether it was. Called `alone`."""
+
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Writes one small document, e.g. a project or a token."""
 
@@ -154,8 +168,9 @@ class Engine(Reader, Protocol):
         """Removes one document; no error when there is none."""
 
     def alone(self) -> AbstractContextManager[None]:
-        """Everything inside is one transaction, which an exception undoes. Documents and runners stand still meanwhile,
-        whichever server wants to change them, and no other `alone` runs; sessions of another server may go on.
+        """Everything inside is one transaction, which an exception undoes. Documents stand still meanwhile and no runner
+        is put, whichever server wants to, and no other `alone` runs. Of other servers, sessions and `hear` go on: a
+        runner's row that is read inside and put back takes a heartbeat of that moment with it, until the next one.
 
         Not for `perform`, `claim_due`, `refile` and `contract`: each is a transaction of its own.
         """

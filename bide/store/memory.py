@@ -11,7 +11,7 @@ from bide.core.placement import Runner
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session, wake_at
 from bide.store.base import Clock, Job, Load, Page
-from bide.store.rows import InputRow, check_storable, project
+from bide.store.rows import InputRow, Place, check_storable, place_of, project
 
 
 class MemoryStore:
@@ -102,6 +102,13 @@ class MemoryStore:
         if known is None or known.boot != runner.boot:
             return False
         self._runners[runner.id] = runner
+        return True
+
+    def forget_runner(self, runner: Runner) -> bool:
+        """Whether it is as it was."""
+        if self._runners.get(runner.id) != runner:
+            return False
+        del self._runners[runner.id]
         return True
 
     def put(self, kind: str, key: str, body: bytes) -> None:
@@ -225,14 +232,23 @@ class MemoryStore:
         """One question."""
         return self._questions.get(question_id)
 
-    def questions(self, session_id: str = "", status: str = "") -> list[f.Question]:
+    def questions(self, session_id: str) -> list[f.Question]:
         """Oldest first."""
-        found = [
-            q
-            for q in self._questions.values()
-            if (not session_id or q.session_id == session_id) and (not status or q.status == status)
-        ]
+        found = [q for q in self._questions.values() if q.session_id == session_id]
         return sorted(found, key=lambda q: (q.asked_at, q.id))
+
+    def inbox(self, status: str, after: Place | None, limit: int) -> list[f.Question]:
+        """By place."""
+        found = [q for q in self._asked(status) if after is None or place_of(q) > after]
+        return sorted(found, key=place_of)[:limit]
+
+    def questions_beginning(self, prefix: str, status: str, limit: int) -> list[f.Question]:
+        """By id."""
+        found = [q for q in self._asked(status) if q.id.startswith(prefix)]
+        return sorted(found, key=lambda q: q.id)[:limit]
+
+    def _asked(self, status: str) -> list[f.Question]:
+        return [q for q in self._questions.values() if not status or q.status == status]
 
     def checkpoints(self, session_id: str) -> list[f.Checkpoint]:
         """Oldest first."""
@@ -254,3 +270,7 @@ class MemoryStore:
     def keys(self, kind: str) -> list[str]:
         """In order."""
         return sorted(key for k, key in self._documents if k == kind)
+
+    def documents(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """By key."""
+        return sorted((key, body) for (k, key), body in self._documents.items() if k == kind and key > after)[:limit]

@@ -18,8 +18,8 @@ from bide.core.session import VERSION, Session, wake_at
 from bide.store.base import Clock, Job
 from bide.store.postgres_link import WHAT, Link, place
 from bide.store.postgres_listener import PostgresListener, packed
-from bide.store.postgres_reader import SQL, DatabaseClock, PostgresReader
-from bide.store.rows import Ledger, Unreadable, check_storable, kept, known_by, project, storable
+from bide.store.postgres_reader import SQL, DatabaseClock, PostgresReader, decode_runner
+from bide.store.rows import Ledger, Unreadable, check_storable, kept, known_by, project, rank, storable
 from bide.store.statements import posts, steps
 from bide.store.wakeups import rung_by
 
@@ -231,7 +231,7 @@ class PostgresStore(PostgresReader):
             project(e, ledger)
         if rows := [(row.session_id, row.id, row.seq, _encode(row)) for row in ledger.inputs.values()]:
             self._link.fetch(SQL["input_put"], *zip(*rows, strict=True))
-        if asked := [(q.id, q.session_id, q.status, q.asked_at, _encode(q)) for q in ledger.questions.values()]:
+        if asked := [_question_row(q) for q in ledger.questions.values()]:
             self._link.fetch(SQL["question_put"], *zip(*asked, strict=True))
         if saved := [(session_id, _encode(one)) for session_id, one in ledger.checkpoints]:
             self._link.fetch(SQL["checkpoint_add"], *zip(*saved, strict=True))
@@ -258,6 +258,14 @@ class PostgresStore(PostgresReader):
         """Whether it is the process that registered last."""
         row = (runner.name, runner.pool, _encode(runner), runner.id, runner.boot)
         return bool(self._link.fetch(SQL["runner_hear"], *row))
+
+    def forget_runner(self, runner: Runner) -> bool:
+        """Its row is locked first: a heartbeat either comes before, and is seen here, or finds no row any more."""
+        rows = self._all("runner_lock", runner.id)
+        same = [decode_runner(row[0]) for row in rows] == [runner]
+        if same:
+            self._link.fetch(SQL["runner_delete"], runner.id)
+        return same
 
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Writes one document."""
@@ -333,6 +341,10 @@ class PostgresStore(PostgresReader):
                         self._unreadable.add(row[0])
             self._put_sessions("session_set", found.values())
             return len(found)
+
+
+def _question_row(q: f.Question) -> tuple[Any, ...]:
+    return q.id, q.session_id, q.status, rank(q), q.asked_at, _encode(q)
 
 
 def _row(s: Session) -> tuple[Any, ...]:

@@ -15,16 +15,17 @@ from bide.core.placement import Runner
 from bide.core.session import Lifecycle, Session
 from bide.store.base import Clock, Load, Page, load_of
 from bide.store.postgres_link import Link
-from bide.store.rows import InputRow, readable, state_of, storable
+from bide.store.rows import InputRow, Place, readable, state_of, storable
 from bide.store.statements import statements
 
 SQL = statements("postgres")
 AFTER_EVERY_ID = "\U0010ffff"
+BEFORE_EVERY_PLACE: Place = (-1, 0.0, "")
 
 _input = msgspec.json.Decoder(InputRow)
 _question = msgspec.json.Decoder(f.Question)
 _checkpoint = msgspec.json.Decoder(f.Checkpoint)
-_runner = msgspec.json.Decoder(Runner)
+decode_runner = msgspec.json.Decoder(Runner).decode
 
 
 class DatabaseClock:
@@ -119,12 +120,19 @@ class PostgresReader:
         row = self._one("question", question_id)
         return None if row is None else _question.decode(row[0])
 
-    def questions(self, session_id: str = "", status: str = "") -> list[f.Question]:
+    def questions(self, session_id: str) -> list[f.Question]:
         """Oldest first."""
-        if session_id:
-            rows = self._all("questions_of_session", session_id, status)
-        else:
-            rows = self._all("questions_by_status", status) if status else self._all("questions")
+        return [_question.decode(row[0]) for row in self._all("questions_of_session", session_id)]
+
+    def inbox(self, status: str, after: Place | None, limit: int) -> list[f.Question]:
+        """By place."""
+        place = after or BEFORE_EVERY_PLACE
+        rows = self._all("inbox_of_status", status, *place, limit) if status else self._all("inbox", *place, limit)
+        return [_question.decode(row[0]) for row in rows]
+
+    def questions_beginning(self, prefix: str, status: str, limit: int) -> list[f.Question]:
+        """By id."""
+        rows = self._all("questions_beginning", prefix, prefix + AFTER_EVERY_ID, status, limit)
         return [_question.decode(row[0]) for row in rows]
 
     def checkpoints(self, session_id: str) -> list[f.Checkpoint]:
@@ -134,12 +142,12 @@ class PostgresReader:
     def runner(self, runner_id: str) -> Runner | None:
         """One runner."""
         row = self._one("runner", runner_id)
-        return None if row is None else _runner.decode(row[0])
+        return None if row is None else decode_runner(row[0])
 
     def runners(self, pool: str = "") -> list[Runner]:
         """By name."""
         rows = self._all("runners_of_pool", pool) if pool else self._all("runners")
-        return [_runner.decode(row[0]) for row in rows]
+        return [decode_runner(row[0]) for row in rows]
 
     def get(self, kind: str, key: str) -> bytes | None:
         """One document."""
@@ -148,7 +156,11 @@ class PostgresReader:
 
     def keys(self, kind: str) -> list[str]:
         """In order."""
-        return [row[0] for row in self._all("documents", kind)]
+        return [row[0] for row in self._all("keys", kind)]
+
+    def documents(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """By key."""
+        return [(row[0], row[1]) for row in self._all("documents", kind, after, limit)]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

@@ -39,6 +39,21 @@ class InputRow(Struct, frozen=True, kw_only=True):
     consumed_at: float = 0.0
 
 
+Place = tuple[int, float, str]
+_IMPACT: dict[f.Impact, int] = {"high": 0, "medium": 1, "low": 2}
+RANKS = range(2 * len(_IMPACT))
+
+
+def rank(q: f.Question) -> int:
+    """How much the question holds up, the first of RANKS most. SQLite makes the same of its body: 0002-share.sql."""
+    return (0 if q.blocking else len(_IMPACT)) + _IMPACT[q.impact]
+
+
+def place_of(q: f.Question) -> Place:
+    """Where the question stands in the inbox, whatever becomes of it: its rank, when it was asked, its id."""
+    return rank(q), q.asked_at, q.id
+
+
 class Rows(Protocol):
     """Where the rows are; inside the transaction that appends the facts."""
 

@@ -190,6 +190,13 @@ class SqliteStore(SqliteReader):
         row = (runner.name, runner.pool, _encode(runner), runner.id, runner.boot)
         return bool(self._execute(SQL["runner_hear"], row))
 
+    def forget_runner(self, runner: Runner) -> bool:
+        """Whether it is as it was."""
+        same = self.runner(runner.id) == runner
+        if same:
+            self._execute(SQL["runner_delete"], (runner.id,))
+        return same
+
     def put(self, kind: str, key: str, body: bytes) -> None:
         """Writes one document."""
         self._execute(SQL["document_put"], (kind, key, body))

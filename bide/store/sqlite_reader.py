@@ -14,12 +14,13 @@ from bide.core.codec import decode_fact
 from bide.core.placement import Runner
 from bide.core.session import Lifecycle, Session
 from bide.store.base import Clock, Load, Page, load_of
-from bide.store.rows import InputRow, readable, state_of, storable
+from bide.store.rows import InputRow, Place, readable, state_of, storable
 from bide.store.sqlite_file import outage
 from bide.store.statements import statements
 
 SQL = statements("sqlite")
 AFTER_EVERY_ID = "\U0010ffff"
+BEFORE_EVERY_PLACE: Place = (-1, 0.0, "")
 
 _encode = msgspec.json.Encoder().encode
 _input = msgspec.json.Decoder(InputRow)
@@ -107,15 +108,21 @@ class SqliteReader:
         row = self._one("question", (question_id,))
         return None if row is None else _question.decode(row[0])
 
-    def questions(self, session_id: str = "", status: str = "") -> list[f.Question]:
+    def questions(self, session_id: str) -> list[f.Question]:
         """Oldest first."""
-        if session_id:
-            rows = self._all("questions_of_session", {"session": session_id, "status": status})
-        elif status:
-            rows = self._all("questions_by_status", (status,))
-        else:
-            rows = self._all("questions")
+        return [_question.decode(body) for (body,) in self._all("questions_of_session", (session_id,))]
+
+    def inbox(self, status: str, after: Place | None, limit: int) -> list[f.Question]:
+        """By place."""
+        rank, asked_at, last = after or BEFORE_EVERY_PLACE
+        asked = {"status": status, "rank": rank, "asked_at": asked_at, "after": last, "limit": limit}
+        rows = self._all("inbox_of_status" if status else "inbox", asked)
         return [_question.decode(body) for (body,) in rows]
+
+    def questions_beginning(self, prefix: str, status: str, limit: int) -> list[f.Question]:
+        """By id."""
+        asked = {"first": prefix, "beyond": prefix + AFTER_EVERY_ID, "status": status, "limit": limit}
+        return [_question.decode(body) for (body,) in self._all("questions_beginning", asked)]
 
     def checkpoints(self, session_id: str) -> list[f.Checkpoint]:
         """Oldest first."""
@@ -138,7 +145,11 @@ class SqliteReader:
 
     def keys(self, kind: str) -> list[str]:
         """In order."""
-        return [key for (key,) in self._all("documents", (kind,))]
+        return [key for (key,) in self._all("keys", (kind,))]
+
+    def documents(self, kind: str, after: str, limit: int) -> list[tuple[str, bytes]]:
+        """By key."""
+        return [(key, bytes(body)) for key, body in self._all("documents", (kind, after, limit))]
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:

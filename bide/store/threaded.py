@@ -21,7 +21,7 @@ from bide.core.refusals import Unavailable
 from bide.core.session import Session
 from bide.store.base import Engine, Job, Load, Page, Reader
 from bide.store.others import Others
-from bide.store.rows import InputRow
+from bide.store.rows import InputRow, Place
 from bide.store.wakeups import Hub, Subscription, rung_by
 
 T = TypeVar("T")
@@ -213,9 +213,17 @@ class Store:
         """One question."""
         return await self._one(lambda reader: reader.question(question_id))
 
-    async def questions(self, session_id: str = "", status: str = "") -> list[Question]:
-        """Questions, oldest first; of one session, or with one status, or all."""
-        return await self._one(lambda reader: reader.questions(session_id, status))
+    async def questions(self, session_id: str) -> list[Question]:
+        """Questions of a session, oldest first."""
+        return await self._one(lambda reader: reader.questions(session_id))
+
+    async def inbox(self, status: str, after: Place | None, limit: int) -> list[Question]:
+        """Questions of all sessions, what holds up most first, after a place in that order."""
+        return await self._one(lambda reader: reader.inbox(status, after, limit))
+
+    async def questions_beginning(self, prefix: str, status: str, limit: int) -> list[Question]:
+        """Questions whose ids begin so."""
+        return await self._one(lambda reader: reader.questions_beginning(prefix, status, limit))
 
     async def checkpoints(self, session_id: str) -> list[Checkpoint]:
         """Checkpoints of a session, oldest first."""
@@ -248,6 +256,10 @@ class Store:
         self._hub.ring(names)
         if self._others is not None and not self._closed:
             self._asks.put(_Ask(answer=self._hint(), call=lambda engine: engine.ring(names)))
+
+    def wake(self) -> None:
+        """Wakes everybody who listens here, so that they look around."""
+        self._hub.ring_everything()
 
     def _hint(self) -> asyncio.Future[Any]:
         """For what nobody waits for, and may fail."""

@@ -98,6 +98,33 @@ def test_a_beginning_of_an_id_is_enough_unless_it_is_shared(client: bide.SyncCli
         assert found.value.code == code
 
 
+def test_a_beginning_names_the_question_that_is_open_before_those_that_are_not(
+    server: LiveServer, client: bide.SyncClient, repo: Path
+) -> None:
+    voice = Voice(server, "prefixed", pool="prefixed")
+    client.create_session("x", repository=str(repo), runtime="scripted", pool="prefixed")
+    grant = voice.claim()
+    voice.n = {("elsewhere", n): 0 for n in range(99)}  # its questions are of moments that no other test has
+    voice.ask(grant, "Of another moment?")
+    closed, asked = voice.ask(grant, "First?"), voice.ask(grant, "Second?")
+    client.answer(closed, "yes")
+
+    def named(text: str) -> str:
+        return client._do(client._client.question_id(text))
+
+    assert (named(asked[:24]), named(closed[:24]), named(closed)) == (asked, closed, closed)
+    assert closed[:11] == asked[:11], "one moment"
+    assert named(closed[:11]) == asked
+    assert (client.question(asked)["status"], client.question(closed)["answer"]["text"]) == ("open", "yes")
+    client.answer(asked, "yes")
+    with pytest.raises(Refused) as found:
+        named(asked[:11])
+    assert found.value.more["candidates"] == sorted((closed, asked))
+    with pytest.raises(Refused) as found:
+        named("ffffff")
+    assert found.value.code == "no_question"
+
+
 def test_waiting_is_not_fooled_by_what_the_log_tells_of_earlier(
     server: LiveServer, client: bide.SyncClient, repo: Path
 ) -> None:

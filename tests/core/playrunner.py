@@ -61,7 +61,7 @@ class Machine:
     """A runner, and a server that takes every fact at once. `machine << event` gives the effects, in short words."""
 
     def __init__(self) -> None:
-        self.runner, self.now, self.asked_at, self.epoch = Runner(), 0.0, 0.0, 1
+        self.runner, self.now, self.asked_at, self.epoch = Runner(boot="1"), 0.0, 0.0, 1
         self.spool, self.boot = Spool("s"), "1"
         self.log: list[f.RunnerFact] = []
         self.stored: dict[int, int] = {}  # how many facts of each epoch the server has
@@ -105,7 +105,7 @@ class Machine:
         left = self.spool.left()
         assert left is not None, "nothing was kept"
         self.boot = str(int(self.boot) + 1)
-        self.runner = Runner(left=[left])
+        self.runner = Runner(left=[left], boot=self.boot)
         self.away = self.deaf = False
         return left
 

@@ -7,6 +7,7 @@ import pytest
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.lease import granted as granted_lease
+from bide.core.limits import TAKEUPS_MAX
 from tests.core.playbook import (
     DONE,
     EDIT,
@@ -103,6 +104,22 @@ def test_a_repeated_offer_whose_answer_was_lost_makes_no_second_lease() -> None:
     assert story << adopt() == []
     grant = granted_lease(story.s, LEASE_S, LEASE_S)
     assert (grant.epoch, grant.adopted_from, grant.tail_n) == (2, 1, first)
+
+
+def test_a_process_that_dies_before_it_hears_of_its_adoption_does_not_cost_the_work() -> None:
+    story, first = adopted()
+    assert story << adopt(boot="3", was="1") == ["session.leased"]
+    grant = granted_lease(story.s, LEASE_S, LEASE_S)
+    assert (grant.epoch, grant.adopted_from, grant.tail_n) == (3, 1, first)
+
+
+def test_a_session_that_brings_down_whoever_takes_it_up_is_not_taken_up_for_ever() -> None:
+    story, _ = adopted()
+    for n in range(2, TAKEUPS_MAX + 1):
+        story << (RESTORED,)
+        assert story << adopt(epoch=story.s.epoch, boot=f"2{n:02}", was=story.s.last_boot) == ["session.leased"]
+    story << (RESTORED,)
+    assert story << adopt(epoch=story.s.epoch, boot="300", was=story.s.last_boot) == "no: fenced"
 
 
 def test_a_tail_told_twice_stands_in_the_log_once() -> None:

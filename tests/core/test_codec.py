@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from bide.core import codec
 from bide.core import facts as f
+from bide.core.evolve import Illegal, evolve
 from tests.core.playbook import parked, waiting
 
 KINDS = get_args(f.Fact)
@@ -86,3 +87,24 @@ def test_a_field_that_came_later_has_its_default_in_older_facts() -> None:
 
 def test_a_field_of_a_later_release_does_no_harm() -> None:
     assert codec.decode_fact(b'{"type":"note","text":"hi","mood":"good"}') == f.Note(text="hi")
+
+
+def test_a_fact_that_only_a_newer_release_knows_is_shown_and_never_decided_upon() -> None:
+    for version in (codec.FACTS_VERSION, codec.FACTS_VERSION + 1):
+        read = codec.decode_fact(b'{"type":"session.moved","to":"mars"}', version)
+        assert read == f.Opaque(kind="session.moved", body={"to": "mars"})
+        assert codec.body_of(read) == {"to": "mars"}
+        assert msgspec.json.decode(codec.encode_fact(read)) == {"type": "session.moved", "to": "mars"}
+        story = waiting()
+        newer = f.Envelope(
+            id="", session_id=story.s.id, seq=story.s.last_seq + 1, epoch=1, time=0.0, turn=1, actor="bide", fact=read
+        )
+        assert newer.type == "session.moved"
+        with pytest.raises(Illegal):
+            evolve(story.s, newer)
+
+
+def test_a_damaged_fact_is_not_taken_for_a_new_one() -> None:
+    for stored in (b'{"type":"note"}', b'{"type":"cost","usd":"much"}', b'{"no":"type"}'):
+        with pytest.raises(msgspec.ValidationError):
+            codec.decode_fact(stored)

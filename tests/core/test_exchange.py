@@ -15,11 +15,11 @@ from bide.core.drain import Order
 from bide.core.handle import Done
 from bide.core.lease import margin, reckon
 from bide.core.limits import QUEUE_PAGE, QUEUE_PAGES_MAX
-from bide.core.placement import Runner
+from bide.core.placement import Runner, claimable
 from bide.core.refusals import Refused
 from bide.core.runtime import Runtime
-from bide.core.session import Session
-from bide.core.wire import PROTOCOL, PROTOCOL_OLDEST, Adoptable, Gone, Held, Renewed, Sync, SyncReply, agree
+from bide.core.session import Lifecycle, Session
+from bide.core.wire import PROTOCOL, PROTOCOL_OLDEST, Adoptable, Gone, Held, Renewed, Returned, Sync, SyncReply, agree
 from tests.core.playbook import (
     LEASE_S,
     PROMPT,
@@ -74,6 +74,8 @@ def _step(story: Story, step: x.Step, online: tuple[Runner, ...], order: Order |
         case x.Do(command=command):
             told = story << command
             return story.refusal if isinstance(told, str) else Done(session=story.s)
+        case x.DoAll(each=each):
+            return [_step(story, one, online, order) for one in each]
 
 
 # -- renewal ----------------------------------------------------------------------------------------------------------
@@ -220,6 +222,17 @@ def test_a_lease_that_ended_between_the_halves_is_not_called_renewed() -> None:
     story << (f.Ended(outcome="completed"),)
     both = x.merge(first, perform(story, x.claim(sync(held), runner(), LEASE_S)))
     assert (both.renewed, len(both.lost)) == ((), 1)
+
+
+def test_a_lease_given_back_waits_for_another_runner_at_once_and_is_not_granted_again_unheard() -> None:
+    story = leased()
+    back = Returned(session=story.s.id, epoch=1, reason="its disk is full")
+    reply = perform(story, x.renewal(sync(returned=(back,)), runner(), LEASE_S))
+    assert reply.grants == ()
+    assert story.s.lifecycle is Lifecycle.QUEUED
+    assert claimable(story.s, story.now)
+    assert "its disk is full" in story.s.reason
+    assert story.s.starts == 1
 
 
 # -- the queue in pages -----------------------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ from tests.core.playrunner import (
 TOOK = r.Consumed(input_id=uid("m1"))
 ASK = e.Asked(key="call-1", question="Which?", options=("a", "b"))
 PARK = news(parking="it waited")
+WARM = e.Restored(source="warm", workspace=f.Workspace(), memory=frozenset({uid("m1")}))
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------
@@ -116,7 +117,29 @@ def test_a_word_about_another_epoch_changes_nothing() -> None:
 def test_a_frozen_session_is_not_kept_in_memory_for_ever() -> None:
     machine = busy()
     machine.after(80)
-    assert machine.after(FROZEN_S) == ["stop by force", "release salvage"]
+    assert machine.after(FROZEN_S)[-2:] == ["stop by force", "release left"]
+
+
+def test_a_server_that_was_away_for_a_day_costs_a_frozen_session_nothing_but_its_runtime() -> None:
+    machine = busy()
+    machine.away = True
+    machine << r.Spoke(text="nobody heard this yet")
+    machine.after(80)
+    machine.after(FROZEN_S)
+    machine.away = False
+    assert not machine.runner.held()
+    machine.adopted()
+    machine << WARM
+    assert [fact.text for fact in machine.facts(f.AssistantMessage)] == ["nobody heard this yet"]
+    assert [fact.result for fact in machine.facts(f.TurnEnded)] == ["interrupted"]
+
+
+def test_a_runner_that_cannot_make_a_workspace_gives_the_lease_back_with_the_reason() -> None:
+    machine = Machine()
+    machine << granted(input_("m1", 2))
+    assert machine._done(machine.runner.give_back("s", 1, "its disk is full"))[-1] == "release salvage"
+    assert [back.reason for back in machine.runner.returned.values()] == ["its disk is full"]
+    assert machine._done(machine.runner.give_back("s", 1, "again")) == []
 
 
 def test_a_fenced_report_ends_the_runtime() -> None:

@@ -127,12 +127,13 @@ async def test_blobs_out_of_reach_are_waited_for_as_long_as_the_lease_lives(shel
     await until(lambda: (OTHER, 1) not in shell.loop._hosted)
 
 
-async def test_a_folder_that_cannot_be_made_ends_the_start_with_the_reason(shell: Shell) -> None:
+async def test_a_full_disk_ends_nobodys_session_and_leaves_it_to_another_machine(shell: Shell) -> None:
     shell.folders.make_fails = [OSError(28, "No space left on device")]
     shell.grant()
     await until(lambda: shell.empty)
-    assert shell.server.kinds() == ["Error", "Ended"]
-    assert "No space left" in str(shell.server.facts[f"{SESSION} 1"])
+    assert not shell.server.kinds(), "no word of an end"
+    assert "No space left" in shell.loop.machine.returned[SESSION].reason
+    assert shell.loop.unwell_until > shell.loop.clock(), "and takes nothing new for a while"
 
 
 async def test_a_parked_session_stays_as_a_cache_of_exactly_its_last_checkpoint(shell: Shell) -> None:

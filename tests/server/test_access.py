@@ -140,6 +140,8 @@ def test_the_published_interface_names_every_shape_it_uses(server: LiveServer) -
         place = drawn
         for step in reference.removeprefix("#/").split("/"):
             place = place[step]
+    (key,) = drawn["paths"]["/v1/sessions"]["post"]["parameters"]
+    assert (key["name"], "7 days" in key["description"]) == ("Idempotency-Key", True)
     operations = [operation for methods in drawn["paths"].values() for operation in methods.values()]
     assert all(operation["summary"] for operation in operations)
     assert len({operation["operationId"] for operation in operations}) == len(operations)

@@ -60,6 +60,7 @@ def test_whoever_steals_the_enrolment_token_reads_and_answers_nothing(fleet: Liv
     asked: list[tuple[str, str, Any]] = [
         ("GET", "/v1/sessions", None),
         ("GET", "/v1/questions", None),
+        ("GET", f"/v1/questions/{a_uuid}", None),
         ("POST", f"/v1/questions/{a_uuid}/answer", {"text": "yes"}),
         ("POST", f"/v1/runners/{runner}/sync", {}),
         ("POST", f"/v1/runners/{runner}/facts", {"session": a_uuid, "epoch": 1, "first": 0, "facts": []}),

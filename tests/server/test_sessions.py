@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from bide.core.limits import NAMED_MAX
+from bide.server.routes import questions
 from tests.server.harness import LiveServer, Voice, held, repository, until
 
 
@@ -246,3 +248,39 @@ def test_the_inbox_shows_first_what_holds_up_most(server: LiveServer, repo: Path
     inbox = [q["id"] for q in server.ok("GET", "/v1/questions?status=open")["items"] if q["id"] in asked]
     assert inbox == [asked[2], asked[3], asked[1], asked[0]]
     server.refused("GET", "/v1/questions?status=lost", 422, "malformed")
+
+
+def test_whoever_reads_the_inbox_on_misses_nothing_that_was_there_while_questions_come_and_go(
+    server: LiveServer, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "LIST_MAX", 2)
+    runner = Voice(server, "leafing", pool="leafing")
+    server.session(repo, pool="leafing")
+    grant = runner.claim()
+    asked = [runner.ask(grant, f"question {n}", impact="low", blocking=False) for n in range(7)]
+    found: list[str] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = server.ok("GET", f"/v1/questions?status=open&cursor={cursor}")
+        mine = [q["id"] for q in page["items"] if q["id"] in asked]
+        found, cursor = found + mine, page["next"]
+        if mine:  # what was just read is answered, and something else comes before it
+            server.ok("POST", f"/v1/questions/{mine[0]}/answer", json={"decline": True})
+            runner.ask(grant, f"before {mine[0]}", impact="high")
+    assert found == asked
+    for wrong in ("1", "ü", "x" * 5000, "WzksMS4wLCJ4Il0", "WzAsMS4wLCJ4Il0", "e30"):
+        server.refused("GET", f"/v1/questions?cursor={wrong}", 422, "bad_value")
+
+
+def test_a_question_is_found_by_its_id_and_by_the_beginning_of_it(server: LiveServer, repo: Path) -> None:
+    runner = Voice(server, "named", pool="named")
+    server.session(repo, pool="named")
+    question = runner.ask(runner.claim(), "Who is it?")
+    assert server.ok("GET", f"/v1/questions/{question}")["question"] == "Who is it?"
+    named = server.ok("GET", f"/v1/questions?beginning={question[:30].replace('-', '').upper()}")
+    assert ([q["id"] for q in named["items"]], named["next"]) == ([question], None)
+    assert server.ok("GET", f"/v1/questions?beginning={question}&status=answered")["items"] == []
+    assert 0 < len(server.ok("GET", f"/v1/questions?beginning={question[:6]}")["items"]) <= NAMED_MAX
+    for wrong in (question[:5], "zzzzzz", question + "0"):
+        server.refused("GET", f"/v1/questions?beginning={wrong}", 422, "bad_id")
+    server.refused("GET", f"/v1/questions/{question[:-6]}000000", 404, "no_question")

@@ -12,6 +12,7 @@ from bide.core.limits import LIMITS
 from bide.core.placement import Runner
 from bide.core.session import Session
 from bide.store.base import Engine, Job, Page, Reader, perform_one
+from bide.store.rows import place_of
 
 START = 1_800_000_000.0
 LEASE_S = 120.0
@@ -55,10 +56,11 @@ def say(n: object, text: str = "hello") -> c.Say:
     return c.Say(id=uid("say", n), author="ada", text=text)
 
 
-def question(n: object, session: str, *, blocking: bool = True) -> f.Question:
+def question(n: object, session: str, *, blocking: bool = True, impact: f.Impact = "medium") -> f.Question:
     return f.Question(
-        id=uid("question", n), session_id=session, question="Which?", options=("a", "b"), blocking=blocking
-    )
+        id=uid("question", n), session_id=session, question="Which?", options=("a", "b"), blocking=blocking,
+        impact=impact,
+    )  # fmt: skip
 
 
 def report(s: Session, *facts: f.RunnerFact, first: int | None = None, epoch: int | None = None) -> c.Report:
@@ -109,8 +111,9 @@ def whole(engine: Engine, sessions: Sequence[str], runners: Sequence[str]) -> di
         **{f"checkpoints {s}": engine.checkpoints(s) for s in sessions},
         **{f"questions {s}": engine.questions(s) for s in sessions},
         **{f"leased to {r}": engine.leased_to(r) for r in runners},
-        "open questions": engine.questions(status="open"),
-        "questions": engine.questions(),
+        **{f"inbox {status}": inbox_of(engine, status) for status in ("", "open", "answered", "declined", "withdrawn")},
+        **{f"questions {prefix}": engine.questions_beginning(prefix, "", 3) for prefix in (uid()[:6], "ffffff")},
+        "open questions": engine.questions_beginning(uid()[:6], "open", 2),
         "sessions": engine.sessions(page),
         "queued": queue_of(engine, page=100),
         "queued, paged": queue_of(engine),
@@ -120,7 +123,19 @@ def whole(engine: Engine, sessions: Sequence[str], runners: Sequence[str]) -> di
         "runners": engine.runners(),
         "runner": engine.runner(uid("runner", "r1")),
         "kinds": [engine.keys(kind) for kind in ("project", "token")],
+        "documents": [engine.documents("project", after, 1) for after in ("", "r1", "r2")],
     }
+
+
+def inbox_of(engine: Reader, status: str = "", page: int = 2) -> list[f.Question]:
+    """The inbox, read page by page."""
+    found: list[f.Question] = []
+    after = None
+    while some := engine.inbox(status, after, page):
+        assert len(some) <= page
+        found += some
+        after = place_of(some[-1])
+    return found
 
 
 def queue_of(

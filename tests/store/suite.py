@@ -12,7 +12,7 @@ from bide.core.handle import Append, Done, Lock, Locked, Work
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
 from bide.store.base import Engine, Page
-from bide.store.rows import session_of
+from bide.store.rows import place_of, session_of
 from tests.store.queue_suite import QueueSuite
 from tests.store.story import (
     START,
@@ -21,6 +21,7 @@ from tests.store.story import (
     create,
     do,
     grant,
+    inbox_of,
     job,
     question,
     queue_of,
@@ -211,7 +212,9 @@ class StoreSuite(QueueSuite):
         assert (row.accepted_at, row.delivered_at, row.consumed_at) == (START, START + 1, START + 2)
         assert [r.id for r in engine.inputs(s.id)] == [uid("prompt", 0), say(1).id]
 
-    def test_a_question_is_found_by_id_by_session_and_by_status(self, engine: Engine, clock: Clock) -> None:
+    def test_a_question_is_found_by_id_by_its_beginning_by_session_and_by_status(
+        self, engine: Engine, clock: Clock
+    ) -> None:
         one, two = begin(engine, 1), begin(engine, 2)
         public = [ids.question_id(s.id, question(n, "").id) for n, s in enumerate((two, one, two))]
         for n, s in enumerate((two, one, two)):
@@ -219,17 +222,53 @@ class StoreSuite(QueueSuite):
             current = engine.session(s.id)
             assert current is not None
             do(engine, s.id, report(current, f.QuestionAsked(question=question(n, s.id))))
-        assert [q.id for q in engine.questions()] == public
+        assert [q.id for q in inbox_of(engine)] == public
         assert [q.id for q in engine.questions(two.id)] == [public[0], public[2]]
         answer = c.Answer(id=uid("answer"), author="ada", question_id=public[0], choices=("a",), text="because")
         do(engine, two.id, answer)
-        assert [q.id for q in engine.questions(status="open")] == public[1:]
-        assert [q.id for q in engine.questions(two.id, "answered")] == [public[0]]
+        assert [q.id for q in inbox_of(engine, "open")] == public[1:]
+        assert [q.id for q in inbox_of(engine, "answered")] == public[:1]
+        assert inbox_of(engine, "declined") == []
+
+        def beginning(prefix: str, status: str = "", limit: int = 10) -> list[str]:
+            return [q.id for q in engine.questions_beginning(prefix, status, limit)]
+
+        shared = public[0][:8]  # the moment, which is one for all
+        assert beginning(shared) == sorted(public)
+        assert beginning(shared, limit=2) == sorted(public)[:2]
+        assert beginning(shared, "open") == sorted(public[1:])
+        assert (beginning(public[1]), beginning(public[1][:30])) == ([public[1]], [public[1]])
+        assert (beginning(public[0], "open"), beginning("ffffff")) == ([], [])
         answered = engine.question(public[0])
         assert answered is not None
         assert answered.answer is not None
         assert (answered.answer.choices, answered.answer.by) == (("a",), "ada")
         assert engine.question(uid("none")) is None
+
+    def test_the_inbox_shows_first_what_holds_up_most_and_goes_on_after_any_place(
+        self, engine: Engine, clock: Clock
+    ) -> None:
+        s = begin(engine)
+        kinds: list[tuple[bool, f.Impact]] = [
+            (False, "high"), (True, "low"), (False, "low"), (True, "high"), (True, "medium"), (False, "medium"),
+        ]  # fmt: skip
+        for n in range(12):
+            clock.time = START + n // 6  # two of each kind, at two moments
+            blocking, impact = kinds[n % 6]
+            s = do(
+                engine, s.id, report(s, f.QuestionAsked(question=question(n, s.id, blocking=blocking, impact=impact)))
+            ).session
+        order = [kind for kind in (3, 4, 1, 0, 5, 2) for _ in range(2)]
+        for page in (1, 5, 12):
+            found = inbox_of(engine, "open", page)
+            assert [(q.blocking, q.impact) for q in found] == [kinds[kind] for kind in order]
+            assert found == inbox_of(engine, page=page)
+        assert all(one.asked_at < two.asked_at for one, two in zip(found[::2], found[1::2], strict=True))
+        last = place_of(found[3])
+        answer = c.Answer(id=uid("answer"), author="ada", question_id=found[3].id, decline=True)
+        do(engine, s.id, answer)
+        assert engine.inbox("open", last, 100) == found[4:], "who reads on loses nothing by what was answered meanwhile"
+        assert [q.id for q in engine.inbox("", last, 100)] == [q.id for q in found[4:]]
 
     def test_checkpoints_are_kept_in_the_order_of_saving(self, engine: Engine) -> None:
         s = begin(engine)
@@ -273,6 +312,27 @@ class StoreSuite(QueueSuite):
         assert [r.slots_free for r in engine.runners()] == [4]
         assert engine.hear(runner("a", boot="2", slots_free=3, pool="gpu")) is True
         assert [r.slots_free for r in engine.runners("gpu")] == [3]
+
+    def test_documents_are_read_page_by_page(self, engine: Engine) -> None:
+        for n in (3, 1, 2):
+            engine.put("project", str(n), b"\0%d" % n)
+        engine.put("token", "1", b"other")
+        assert engine.documents("project", "", 2) == [("1", b"\x001"), ("2", b"\x002")]
+        assert engine.documents("project", "2", 2) == [("3", b"\x003")]
+        assert engine.documents("project", "3", 2) == engine.documents("none", "", 2) == []
+
+    def test_a_runner_is_forgotten_unless_it_was_heard_of_since(self, engine: Engine) -> None:
+        for name in ("a", "b"):
+            engine.put_runner(runner(name))
+        before = engine.runner(uid("runner", "a"))
+        assert before is not None
+        engine.hear(runner("a", slots_free=1))
+        with engine.alone():
+            assert engine.forget_runner(before) is False
+            assert engine.forget_runner(runner("b")) is True
+            assert engine.forget_runner(runner("b")) is False
+        assert [(r.name, r.slots_free) for r in engine.runners()] == [("a", 1)]
+        assert engine.hear(runner("b")) is False
 
     def test_what_is_done_alone_is_done_as_a_whole_or_not_at_all(self, engine: Engine) -> None:
         engine.put("project", "a", b"1")

@@ -27,6 +27,7 @@ SESSIONS = [uid("session", n) for n in range(3)]
 RUNNERS = ["r1", "r2"]
 session_ids = st.sampled_from(SESSIONS)
 few = st.integers(0, 5)
+IMPACTS: tuple[f.Impact, ...] = ("low", "medium", "high")
 
 
 def plausible(s: Session, kind: int, n: int) -> f.RunnerFact:
@@ -39,7 +40,7 @@ def plausible(s: Session, kind: int, n: int) -> f.RunnerFact:
         lambda: f.ToolCall(id=uid("call", n), name="Edit", input=f'{{"file_path":"/w/{n}"}}'),
         lambda: f.Receipt(input_id=input_id, status="delivered", how="pipe", turn=s.turn.n),
         lambda: f.Receipt(input_id=input_id, status="consumed"),
-        lambda: f.QuestionAsked(question=question((s.id, n), s.id, blocking=n % 2 == 0)),
+        lambda: f.QuestionAsked(question=question((s.id, n), s.id, blocking=n % 2 == 0, impact=IMPACTS[n % 3])),
         lambda: f.TurnEnded(result="completed"),
         lambda: saved(s, n),
         lambda: f.CheckpointFailed(code="full", reason="no space"),
@@ -195,6 +196,15 @@ class StoresAgree(RuleBasedStateMachine):
     def heard(self, name: str, boot: int) -> None:
         ours, *others = [engine.hear(runner(name, slots_free=9, boot=str(boot))) for engine in self.engines]
         assert others == [ours, ours]
+
+    @rule(name=st.sampled_from(RUNNERS), free=few)
+    def forgotten(self, name: str, free: int) -> None:
+        wanted = runner(name, slots_free=free, boot=str(free))
+        told = []
+        for engine in self.engines:
+            with engine.alone():
+                told.append(engine.forget_runner(wanted))
+        assert len(set(told)) == 1
 
     @rule(limit=st.integers(1, 3), hold_s=st.sampled_from([0.5, 20.0]))
     @precondition(lambda self: not self.grouping)

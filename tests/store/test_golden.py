@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 import pytest
 
@@ -17,7 +19,7 @@ from bide.store.base import Page
 from bide.store.rows import session_of
 from bide.store.sqlite import POSTS, SqliteStore
 from tests.store.golden.record import FOLDER, Kept, Was, was
-from tests.store.story import START, Clock, create, do, job, say, uid
+from tests.store.story import START, Clock, create, do, inbox_of, job, say, uid
 
 RELEASES = sorted((path for path in FOLDER.iterdir() if path.name.isdigit()), key=lambda path: int(path.name))
 by_release = pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
@@ -72,6 +74,39 @@ def test_every_session_that_a_release_wrote_goes_on(release: Path, store: Sqlite
     sessions = [s.id for s in store.sessions(Page(limit=1000))]
     for session in sessions:
         assert isinstance(do(store, session, say("now", "go on")), Done)
+    store.close()
+
+
+@by_release
+def test_questions_that_a_release_wrote_stand_in_the_inbox_where_they_belong(release: Path, tmp_path: Path) -> None:
+    """Also those that it writes after this one was there: an update may be taken back."""
+    shutil.copy(release / "bide.sqlite", tmp_path / "bide.sqlite")
+    database = apsw.Connection(str(tmp_path / "bide.sqlite"))
+    kept = [body for (body,) in database.execute("select body from question")]
+    kinds = list(itertools.product((True, False), ("low", "high", "medium")))
+    written = [
+        msgspec.json.encode(
+            msgspec.json.decode(kept[n % len(kept)]) | {"id": uid("late", n), "blocking": blocking, "impact": impact}
+        )
+        for n, (blocking, impact) in enumerate((*kinds, *kinds))
+    ]
+    add = "insert into question (id, session, status, asked_at, body) values (?, 's', 'open', ?, cast(? as blob))"
+
+    def write(bodies: list[bytes]) -> None:
+        for body in bodies:
+            said = msgspec.json.decode(body)
+            database.execute(add, (said["id"], said["asked_at"], body))
+
+    write(written[:6])
+    SqliteStore(tmp_path / "bide.sqlite", Clock()).close()
+    write(written[6:])
+    database.close()
+    store = SqliteStore(tmp_path / "bide.sqlite", Clock())
+    found = inbox_of(store)
+    assert len(found) == len(kept) + 12
+    assert found == sorted(
+        found, key=lambda q: (not q.blocking, ("high", "medium", "low").index(q.impact), q.asked_at, q.id)
+    )
     store.close()
 
 

@@ -315,7 +315,8 @@ def test_a_reader_sees_what_was_committed_and_one_moment_at_a_time(opened: Open)
         ("load", "COVERING INDEX"), ("misfiled", "INDEX session_filed"), ("last_seqs", "INDEX"),
         ("sessions", "session_listed"), ("sessions_of_project", "session_of_project"),
         ("sessions_of_ticket", "session_of_ticket"), ("events", "PRIMARY KEY"), ("inputs", "input_in_order"),
-        ("questions_by_status", "question_by_status"), ("questions_of_session", "question_of_session"),
+        ("inbox", "question_in_order"), ("inbox_of_status", "question_of_status"), ("questions_beginning", "id>"),
+        ("questions_of_session", "question_of_session"),
         ("checkpoints", "checkpoint_of_session"),
     ],
 )  # fmt: skip

@@ -18,7 +18,7 @@ from bide.store.memory import MemoryStore
 from bide.store.postgres import PostgresStore
 from bide.store.sqlite import SqliteStore
 from bide.store.threaded import Store
-from bide.store.wakeups import QUEUE, Hub
+from bide.store.wakeups import QUEUE, Hub, decided
 from tests.store.story import Clock, begin, create, grant, report, runner, say, uid, words
 
 SOON_S = 10.0  # far more than anything here takes
@@ -90,7 +90,12 @@ async def test_what_was_written_is_read_at_once(store: Store, clock: Clock) -> N
     assert (await store.ahead("default", s.queued_at, s.id), await store.queued(*QUEUED)) == (0, [])
     await store.contract(store.schema)
     assert (await store.refile(10), await store.contract(store.schema)) == (0, 0)
-    assert (await store.questions(), await store.question(uid("q")), await store.checkpoints(s.id)) == ([], None, [])
+    assert (await store.questions(s.id), await store.question(uid("q")), await store.checkpoints(s.id)) == (
+        [],
+        None,
+        [],
+    )
+    assert (await store.inbox("open", None, 10), await store.questions_beginning("000000", "", 10)) == ([], [])
     assert store.now() == clock.time
 
 
@@ -226,7 +231,7 @@ async def test_who_waits_for_a_session_hears_of_it_and_of_no_other(store: Store)
         await store.handle(two, create(2))
         await store.handle(one, create(1))
         assert (await waiting).sessions == {one}
-        assert (await everybody.wait(SOON_S)).sessions == {one, two, QUEUE}, "both wait for a runner"
+        assert (await everybody.wait(SOON_S)).sessions == {one, two, decided(one), decided(two), QUEUE}
         assert not (await listener.wait(0)).sessions, "nothing new"
         await store.handle(one, say(1))
         await store.handle(one, say(2))

@@ -15,6 +15,7 @@ from bide.server import render, shapes
 from bide.server.calls import Call, Table
 from bide.server.feed import Feed, cursors_of, seq_of
 from bide.server.posts import Answering, Post, Posts, Via, command_of
+from bide.server.routes.questions import require as require_question
 
 TABLE = Table()
 Seq = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
@@ -75,12 +76,9 @@ async def post_events(call: Call, body: Posts) -> Receipts:
 @TABLE.post("/v1/questions/{question}/answer")
 async def answer_question(call: Call, body: AnswerBody) -> shapes.Receipt:
     """Answers a question by its id alone."""
-    question_id = call.id("question")
-    question = await call.parts.store.question(question_id)
-    if question is None:
-        raise Refused("no_question", f"There is no question {question_id}.")
+    question = await require_question(call)
     post = Answering(
-        id=body.id, question_id=question_id, text=body.text, choices=body.choices, decline=body.decline, via=body.via
+        id=body.id, question_id=question.id, text=body.text, choices=body.choices, decline=body.decline, via=body.via
     )
     return await _accept(call, question.session_id, post, _input_id(call, question.session_id, post, 0))
 

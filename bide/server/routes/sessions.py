@@ -19,15 +19,14 @@ from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
 from bide.core.session import Session as State
 from bide.core.words import Shown, words
-from bide.server import around, labels, projects, render, repositories, shapes
+from bide.server import around, keys, labels, projects, render, repositories, shapes
 from bide.server.calls import Call, Table
 from bide.server.settings import Effective, Value, checked
-from bide.store.base import Engine, Page, Reader, perform_one
+from bide.store.base import Page, Reader, perform_one
 from bide.store.memory import MemoryStore
 from bide.store.rows import InputRow
 
 TABLE = Table()
-KEY = "session_key"
 _LIFECYCLES: dict[str, tuple[Lifecycle, ...]] = {
     "queued": (Lifecycle.QUEUED,),
     "resuming": (Lifecycle.QUEUED, Lifecycle.ACTIVE),
@@ -69,13 +68,6 @@ class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     shown: Shown | Literal[""] = ""
     cursor: str = ""
     limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = LIST_DEFAULT
-
-
-class _Keyed(Struct, frozen=True, kw_only=True):
-    """What an idempotency key stands for."""
-
-    session: str
-    body: str
 
 
 @TABLE.post("/v1/sessions")
@@ -200,20 +192,13 @@ def _tried(call: Call, session_id: str, command: c.Create) -> tuple[State, list[
 
 async def _keyed(call: Call, body: NewSession, session_id: str, *, claim: bool) -> str:
     """The session that this key stands for; claimed only for a request that is going to be accepted."""
-    key = hashlib.sha256(f"{call.actor.name}\x1f{call.key}".encode("utf-8", "surrogatepass")).hexdigest()
-    mine = _Keyed(session=session_id, body=hashlib.sha256(msgspec.json.encode(body)).hexdigest())
-
-    def look(reader: Reader) -> _Keyed | None:
-        stored = reader.get(KEY, key)
-        return msgspec.json.decode(stored, type=_Keyed) if stored else None
-
-    def take(engine: Engine) -> _Keyed:
-        found = look(engine)
-        if found is None:
-            engine.put(KEY, key, msgspec.json.encode(mine))
-        return found or mine
-
-    found = await (call.parts.store.write(take) if claim else call.parts.store.read(look)) or mine
+    store, name = call.parts.store, keys.name(call.actor.name, call.key)
+    mine = keys.Keyed(session=session_id, body=hashlib.sha256(msgspec.json.encode(body)).hexdigest())
+    if claim:
+        found = await store.write(lambda engine: keys.claim(engine, name, mine))
+    else:
+        known = await store.read(lambda reader: keys.find(reader, name))
+        found = known or mine
     if found.body != mine.body:
         raise Refused("key_reused", "This idempotency key was used to start a different session.")
     return found.session

@@ -60,11 +60,13 @@ create table question (
   id text collate "C" primary key,
   session text collate "C" not null,
   status text collate "C" not null,
+  rank integer not null,
   asked_at double precision not null,
   body bytea not null
 );
 create index question_of_session on question (session, asked_at, id);
-create index question_by_status on question (status, asked_at, id);
+create index question_of_status on question (status, rank, asked_at, id);
+create index question_in_order on question (rank, asked_at, id);
 
 -- `place` keeps the order of saving: the number n of a checkpoint can come again after a session went back.
 create table checkpoint (

@@ -1,1 +1,1 @@
-select key from document where kind = $1 order by key;
+select key, body from document where kind = $1 and key > $2 order by key limit $3;

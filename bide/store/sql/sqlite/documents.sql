@@ -1,1 +1,1 @@
-select key from document where kind = ? order by key;
+select key, body from document where kind = ? and key > ? order by key limit ?;

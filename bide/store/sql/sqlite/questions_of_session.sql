@@ -1,1 +1,1 @@
-select body from question where session = :session and (:status = '' or status = :status) order by asked_at, id;
+select body from question where session = ? order by asked_at, id;

@@ -1,0 +1,86 @@
+"""Lets go what nobody comes back for: runners long missing, idempotency keys long used."""
+
+from __future__ import annotations
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from bide.core import placement
+from bide.core.limits import FORGET_GAP_S, FORGET_LOOK_S, FORGET_PAGE, FORGET_S, RUNNER_KEPT_S
+from bide.server import auth, drains, keys
+from bide.server.parts import Parts
+from bide.store.base import Engine
+
+LOG = structlog.get_logger()
+ROUND = ("round", "forgetter")
+
+
+class Round(Struct, frozen=True, kw_only=True):
+    """The last round of any server: when it was (epoch seconds), and how long each runner that was missing then had
+    been, in seconds that servers were there to see. A server that slept for a month forgets nobody when it wakes.
+    """
+
+    at: float = 0.0
+    missing: dict[str, float] = {}
+
+
+class Forgetter:
+    """One server's forgetter. All servers may have one: a round is done by the one that first finds it due."""
+
+    every_s = FORGET_LOOK_S
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def round(self) -> None:
+        """Forgets what has to be, where no server has done it lately."""
+        forgotten = await self._parts.store.write(self._begin)
+        if forgotten is None:
+            return
+        for runner in forgotten:
+            LOG.info("runner_forgotten", runner=runner.id, name=runner.name, pool=runner.pool)
+        await self._forget_keys()
+
+    def _begin(self, engine: Engine) -> list[placement.Runner] | None:
+        """Claims the round by doing the first half of it. None: it is not due."""
+        stored, now = engine.get(*ROUND), engine.now()
+        before = msgspec.json.decode(stored, type=Round) if stored else Round()
+        if 0 <= now - before.at < FORGET_S:
+            return None
+        seen_s = min(max(0.0, now - before.at), FORGET_GAP_S)
+        gone = {runner.id: runner for runner in engine.runners() if self._is_gone(runner, now)}
+        missing = {i: before.missing[i] + seen_s if i in before.missing else 0.0 for i in gone}
+        due = [i for i, seen in missing.items() if seen >= RUNNER_KEPT_S][:FORGET_PAGE]
+        forgotten = [gone[i] for i in due if _forget(engine, gone[i])]
+        for runner in forgotten:
+            del missing[runner.id]
+        engine.put(*ROUND, msgspec.json.encode(Round(at=now, missing=missing)))
+        return forgotten
+
+    def _is_gone(self, runner: placement.Runner, now: float) -> bool:
+        config = self._parts.config
+        return placement.state_of(runner, now, config.poll_s, config.lease_s) == "gone"
+
+    async def _forget_keys(self) -> None:
+        after: str | None = ""
+        while after is not None and not self._parts.closing.is_set():
+            after = await self._forget_page(after)
+
+    async def _forget_page(self, after: str) -> str | None:
+        """Where the next page begins; None where there is none."""
+        store = self._parts.store
+        page = await store.read(lambda reader: reader.documents(keys.KIND, after, FORGET_PAGE))
+        over = [name for name, body in page if msgspec.json.decode(body, type=keys.Keyed).over(store.now())]
+        if over:
+            await store.write(lambda engine: keys.forget(engine, over))
+        return page[-1][0] if page else None
+
+
+def _forget(engine: Engine, runner: placement.Runner) -> bool:
+    """Whether the runner could go: it holds no session, and is not heard of again at this very moment."""
+    if engine.leased_to(runner.id) or not engine.forget_runner(runner):
+        return False
+    auth.end_of_runner(engine, runner.id)
+    engine.delete(drains.KIND, runner.id)
+    return True

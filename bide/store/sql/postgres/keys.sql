@@ -1,0 +1,1 @@
+select key from document where kind = $1 order by key;

@@ -1,1 +1,0 @@
-select body from question order by asked_at, id;

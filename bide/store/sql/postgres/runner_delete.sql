@@ -1,0 +1,1 @@
+delete from runner where id = $1;

@@ -1,0 +1,1 @@
+select body from runner where id = $1 for update;

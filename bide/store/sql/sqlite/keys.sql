@@ -1,0 +1,1 @@
+select key from document where kind = ? order by key;

@@ -1,0 +1,2 @@
+select body from question
+where id >= :first and id < :beyond and (:status = '' or status = :status) order by id limit :limit;

@@ -1,1 +1,0 @@
-select body from question where status = ? order by asked_at, id;
