@@ -193,9 +193,7 @@ class Person:
             await self._answer_once(questions[0])
         elif look["turn"]["state"] == "working" or any(one["type"] != "user.park" for one in waiting):
             self._busy_at = time.monotonic()
-        elif (
-            not self._asked or time.monotonic() > self._busy_at + PATIENCE_S
-        ):  # the end that was asked for takes a while
+        elif not self._asked or time.monotonic() > self._busy_at + PATIENCE_S:  # the end takes a while
             self._asked, self._busy_at, nonce = True, time.monotonic(), self._nonce()
             await self._send("message", {"type": "user.message", "text": f'{nonce} @@[{{"finish": "done"}}]'}, nonce)
         return False

@@ -215,7 +215,7 @@ class Witness:
         if root in self.blobs.ever:
             raise Violation(f"{root} is written a second time")
 
-    # -- once a second, and once the world has healed ------------------------------------------------------------------------------------
+    # -- once a second, and once the world has healed -------------------------------------------------------------------
 
     def look(self, sessions: Sequence[str]) -> None:
         """Once a second: nobody waits for what is there."""

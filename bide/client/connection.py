@@ -70,9 +70,7 @@ def find(server: str = "", token: str = "", environ: Mapping[str, str] | None = 
     first, *others = dict.fromkeys(_address(one) for one in url.split(","))
     theirs = {one.rstrip("/") for one in known.urls} if known is not None else set()
     mine = known.token if known is not None and theirs.issuperset((first, *others)) else ""
-    return Connection(
-        url=first, token=(token or environ.get("BIDE_TOKEN", "") or mine).strip(), others=tuple(others)
-    )  # fmt: skip
+    return Connection(url=first, token=(token or environ.get("BIDE_TOKEN", "") or mine).strip(), others=tuple(others))
 
 
 def _address(text: str) -> str:

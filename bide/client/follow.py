@@ -26,8 +26,8 @@ async def follow(
     """Events with a seq above `after`, as they come, in batches; an empty one says that the line is alive.
 
     A line that breaks, or says nothing for `limits.FOLLOW_DEAD_S`, is opened again where it broke. The first
-    connection has to succeed, with one of the servers; later they may be away for `limits.FOLLOW_AWAY_S`, and `on_trouble` hears of it
-    in a sentence. Raises what the server refuses, and `Refused('unreachable')`.
+    connection has to succeed, with one of the servers; later they may be away for `limits.FOLLOW_AWAY_S`, and
+    `on_trouble` hears of it in a sentence. Raises what the server refuses, and `Refused('unreachable')`.
     """
     cursor, heard, tries = after, -math.inf, 0
     while True:

@@ -242,6 +242,7 @@ STORE_LOOK_S = 1.0  # watched sessions of a shared database are looked at this o
 LISTEN_ASK_S = 15.0  # a connection that only listens is asked this often whether it still lives
 NOTIFY_BYTES = 7900  # PostgreSQL takes less than 8,000 in one notification
 REFILE_ROWS = 100  # sessions filed anew in one transaction, which makes the others wait
+REFILE_FACTS = 20_000  # read anew in one transaction, unless one session has more: a fraction of a second of locks
 REFILE_PAUSE_S = 0.05  # between two such transactions: the others come first
 REFILE_LOOK_S = 60.0  # and how often it is looked whether there are more: an older server may still write
 FORGET_S = 1 * HOUR  # between two rounds of forgetting, of all servers together: what is forgotten is days old

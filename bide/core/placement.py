@@ -90,9 +90,7 @@ def claimable(s: Session, now: float) -> bool:
 
 def fits(runner: Runner, s: Session) -> bool:
     """Whether the runner has all that the session needs; free slots are another matter."""
-    return (
-        s.pool == runner.pool and _has_version(runner, s) and _has_labels(runner, s) and _has_room(runner, s)
-    )  # fmt: skip
+    return s.pool == runner.pool and _has_version(runner, s) and _has_labels(runner, s) and _has_room(runner, s)
 
 
 def _preference(runner: Runner, s: Session) -> int:
@@ -121,10 +119,10 @@ def choose(runner: Runner, queued: Iterable[Session], online: Iterable[Runner], 
 
 _Lack = tuple[Callable[[Runner, Session], bool], Callable[[Session], str]]
 _LACKS: tuple[_Lack, ...] = (
-    (lambda r, s: _has_labels(r, s), lambda s: f"is labelled {' and '.join(s.labels)}"),
+    (_has_labels, lambda s: f"is labelled {' and '.join(s.labels)}"),
     (lambda r, s: usable(r, s.runtime), lambda s: f"has {s.runtime}"),
-    (lambda r, s: _has_version(r, s), lambda s: f"has {s.runtime} ≥ {_written_by(s)}"),
-    (lambda r, s: _has_room(r, s), lambda s: f"has {_written(room(s))} of disk free"),
+    (_has_version, lambda s: f"has {s.runtime} ≥ {_written_by(s)}"),
+    (_has_room, lambda s: f"has {_written(room(s))} of disk free"),
 )
 
 

@@ -1,8 +1,9 @@
 """One leased session on its runner: pure, clock passed in. Results and orders go in, effects come out.
 
-The workspace is `restoring`, `here` or `leaving`, or (`telling`) what an adopted epoch has still to tell comes first; the runtime is `none`, `starting`, `idle`, `working` or `stopping`;
-a goal (`park`, `finish`, `cancel`, `fail`) means: stop the runtime, save, say the last word. `_go_on` is the whole
-policy: whatever came in, it looks at what is there and starts the one next thing.
+The workspace is `restoring`, `here` or `leaving`, or (`telling`) what an adopted epoch has still to tell comes first;
+the runtime is `none`, `starting`, `idle`, `working` or `stopping`; a goal (`park`, `finish`, `cancel`, `fail`) means:
+stop the runtime, save, say the last word. `go_on` is the whole policy: whatever came in, it looks at what is there and
+starts the one next thing.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 
 from bide.core import effects as e
 from bide.core import runtime as r
+from bide.core.hearing import clean
 from bide.core.kept import Left
 from bide.core.limits import FROZEN_S
 from bide.core.run import Run
@@ -98,7 +99,7 @@ class Runner:
         """The workspace cannot be made on this machine; another may."""
         if self._run(session, epoch) is None:
             return []
-        self.returned[session] = Returned(session=session, epoch=epoch, reason=reason)
+        self.returned[session] = Returned(session=session, epoch=epoch, reason=clean(reason))
         return self._end(session)
 
     def gone(self, gone: Gone) -> list[e.Effect]:

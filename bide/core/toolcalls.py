@@ -44,7 +44,8 @@ class ToolCalls:
         question = f.Question(
             id=given, session_id=self._outbox.session, question=cut(call.question, QUESTION_BYTES)[0],
             context=cut(call.context, QUESTION_BYTES)[0],
-            options=tuple(cut(option, OPTION_BYTES)[0] for option in call.options[:OPTIONS_MAX]), blocking=call.blocking, impact=call.impact,
+            options=tuple(cut(option, OPTION_BYTES)[0] for option in call.options[:OPTIONS_MAX]),
+            blocking=call.blocking, impact=call.impact,
         )  # fmt: skip
         self._outbox.record(f.QuestionAsked(question=question))
         return made

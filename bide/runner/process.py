@@ -66,8 +66,9 @@ async def spawn(
 
     `binary` is the runtime's path on this host (`launch.argv[0]` is the one `binary_inside` gave); `ro_paths` are
     folders of tools to show at the same path (default: this runner's Python where no other is seen); `cwd` as seen
-    inside, default the workspace; `entered` hears of the process when its sandbox stands and nothing runs in it yet. To be called on the main thread, which must live as long as the session: the death
-    of the thread that started a process counts as the runner's death.
+    inside, default the workspace; `entered` hears of the process when its sandbox stands and nothing runs in it yet.
+    To be called on the main thread, which must live as long as the session: the death of the thread that started a
+    process counts as the runner's death.
     Raises `Refused('no_sandbox')` when the sandbox does not start, `Refused('failed')` while a runtime of this
     session still lives here.
     """

@@ -79,9 +79,8 @@ class BlobFolder:
         try:
             return await self._step(path.open, "rb")
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            if not await self._step(
-                (self._root / STAGING).is_dir
-            ):  # made at the start; gone with a disk, not with an object
+            staging = self._root / STAGING  # made at the start; gone with a disk, not with an object
+            if not await self._step(staging.is_dir):
                 raise Unavailable("the blob folder", f"{self._root} is not what it was: is its disk there?") from None
             raise Refused("no_blob", f"There is no object {key}.") from None
         except OSError as error:

@@ -26,8 +26,8 @@ KEYS = (
     *WORDS,
     *LIMITS,
 )
-# Read by others: by the client, and by everybody who looks for the folder.
-_OTHERS = ("BIDE_SERVER", "BIDE_TOKEN", "BIDE_HOME", "BIDE_MODEL_URL")  # of the client and the runner
+# Read by others: the client, the runner, and everybody who looks for the folder.
+_OTHERS = ("BIDE_SERVER", "BIDE_TOKEN", "BIDE_HOME", "BIDE_MODEL_URL")
 
 
 class Config(Struct, frozen=True, kw_only=True):

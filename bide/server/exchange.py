@@ -135,7 +135,7 @@ class _Exchange:
                 place = after or self._parts.places.get(self._runner.id)
                 page = await store.queued(pool, runtimes, place, limit)
                 self._parts.places[self._runner.id] = (page[-1].queued_at, page[-1].id) if len(page) == limit else None
-                self._look_s = SYNC_LOOK_S if page else SYNC_IDLE_LOOK_S
+                self._look_s = SYNC_LOOK_S if page or place else SYNC_IDLE_LOOK_S
                 return page, await self._parts.fleet(pool) if page else [], store.now()
             case x.Do():
                 return await self._do(step)

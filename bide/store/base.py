@@ -176,7 +176,9 @@ class Engine(Reader, Protocol):
         """
 
     def refile(self, limit: int) -> int:
-        """Writes up to so many sessions anew that another release filed by its own rules; how many there were."""
+        """Writes up to so many sessions anew that another release filed by its own rules; how many there were. Fewer at
+        once where their histories are long: others wait meanwhile.
+        """
 
     def contract(self, oldest: int) -> int:
         """Takes away what only releases before schema number `oldest` still needed; how many steps that were."""
@@ -205,6 +207,13 @@ class Listener(Protocol):
 
     def close(self) -> None:
         """Releases the connection."""
+
+
+class Spoiled(Exception):
+    """A job ended badly after it had written: its transaction has to go, and with it the others' in it."""
+
+    def __init__(self, result: Exception) -> None:
+        self.result = result
 
 
 def perform_one(engine: Engine, job: Job) -> Done:

@@ -9,33 +9,25 @@ from typing import Any
 import msgspec
 
 from bide.core import facts as f
-from bide.core.codec import FACTS_VERSION, encode_fact, encode_session
+from bide.core.codec import encode_session
 from bide.core.handle import Append, Done, Known, Lock, Locked, Work
-from bide.core.limits import STORE_BUILD_S, STORE_TRIES_MAX
+from bide.core.limits import REFILE_FACTS, STORE_BUILD_S, STORE_TRIES_MAX
 from bide.core.placement import Runner
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import VERSION, Session, wake_at
-from bide.store.base import Clock, Job
+from bide.store.base import Clock, Job, Spoiled
 from bide.store.postgres_link import WHAT, Link, place
 from bide.store.postgres_listener import PostgresListener, packed
 from bide.store.postgres_reader import SQL, DatabaseClock, PostgresReader, decode_runner
-from bide.store.rows import Ledger, Unreadable, check_storable, kept, known_by, project, rank, storable
+from bide.store.rows import EVENT, Ledger, Unreadable, event_rows, kept, known_by, project, rank, storable
 from bide.store.statements import posts, steps
 from bide.store.wakeups import rung_by
 
 STEPS, POSTS = steps("postgres"), posts("postgres")
 # Keys of advisory locks: "bide" for all of ours, and what for.
 _OURS, _SCHEMA, _ALONE = 0x62696465, 1, 2
-_EVENT = ("session", "seq", "id", "epoch", "n", "time", "type", "turn", "actor", "version", "body")
 
 _encode = msgspec.json.Encoder().encode
-
-
-class _Spoiled(Exception):
-    """A job ended badly after it had written: its transaction has to go, and with it the others' in it."""
-
-    def __init__(self, result: Exception) -> None:
-        self.result = result
 
 
 class _Overtaken(Exception):
@@ -79,16 +71,6 @@ class _Group:
             raise self.unreadable[lock.session]
         known = self.known.get((lock.session, lock.input_id))
         return Locked(session=self.states.get(lock.session), now=self.now, known=known)
-
-    def checked(self, step: Append) -> list[tuple[Any, ...]]:
-        """The rows of the facts; whatever cannot be stored is found here, before anything is written."""
-        s, before = step.session, self.states.get(step.session.id)
-        check_storable(step)
-        assert s.last_seq == (before.last_seq if before else 0) + len(step.envelopes), "the log has no holes"
-        return [
-            (s.id, e.seq, e.id, e.epoch, e.n, e.time, e.type, e.turn, e.actor, FACTS_VERSION, encode_fact(e.fact))
-            for e in step.envelopes
-        ]
 
     def append(self, step: Append, events: list[tuple[Any, ...]]) -> None:
         """Takes what a job writes."""
@@ -140,7 +122,7 @@ class PostgresStore(PostgresReader):
         for _ in range(STORE_TRIES_MAX):
             try:
                 return self._perform(jobs)
-            except _Spoiled:
+            except Spoiled:
                 return [self._apart(job) for job in jobs]
             except _Overtaken:
                 continue
@@ -150,7 +132,7 @@ class PostgresStore(PostgresReader):
         for _ in range(STORE_TRIES_MAX):
             try:
                 return self._perform([job])[0]
-            except _Spoiled as spoiled:
+            except Spoiled as spoiled:
                 return spoiled.result
             except Unavailable as away:
                 return away
@@ -197,7 +179,7 @@ class PostgresStore(PostgresReader):
                 if isinstance(step, Lock):
                     answer = group.locked(step)
                 else:
-                    events = group.checked(step)
+                    events = event_rows(step, group.states.get(step.session.id))
                     wrote = True
                     group.append(step, events)
                 step = begun.work.send(answer)
@@ -206,7 +188,7 @@ class PostgresStore(PostgresReader):
             return done
         except Exception as ended:
             if wrote:
-                raise _Spoiled(ended) from ended
+                raise Spoiled(ended) from ended
             return ended
 
     def _flush(self, group: _Group) -> None:
@@ -216,7 +198,7 @@ class PostgresStore(PostgresReader):
         self._put_sessions("session_set", [s for s in group.changed.values() if s.id not in group.created])
         self._put_rows(group.kept)
         if group.events:
-            self._link.copy("event", _EVENT, group.events)
+            self._link.copy("event", EVENT, group.events)
             self._link.fetch(SQL["notify"], packed(group.rung))
 
     def _put_sessions(self, statement: str, sessions: Iterable[Session]) -> list[Any]:
@@ -333,14 +315,23 @@ class PostgresStore(PostgresReader):
         """A row whose facts cannot be read by this release stays as it is."""
         with self._link.transaction():
             found: dict[str, Session] = {}
-            for name in ("misfiled_older", "misfiled_newer"):
-                for row in self._all(name, VERSION, list(self._unreadable), limit - len(found)):
-                    try:
-                        found[row[0]] = self._state(*row)
-                    except Unreadable:
-                        self._unreadable.add(row[0])
+            facts = 0
+            for row in self._misfiled(limit):
+                if facts >= REFILE_FACTS:
+                    break
+                try:
+                    found[row[0]] = s = self._state(*row)
+                    facts += s.last_seq
+                except Unreadable:
+                    self._unreadable.add(row[0])
             self._put_sessions("session_set", found.values())
             return len(found)
+
+    def _misfiled(self, limit: int) -> Iterator[Any]:
+        for name in ("misfiled_older", "misfiled_newer"):
+            rows = self._all(name, VERSION, list(self._unreadable), limit)
+            limit -= len(rows)
+            yield from rows
 
 
 def _question_row(q: f.Question) -> tuple[Any, ...]:

@@ -15,12 +15,10 @@ from bide.core.placement import Runner
 from bide.core.session import Lifecycle, Session
 from bide.store.base import Clock, Load, Page, load_of
 from bide.store.postgres_link import Link
-from bide.store.rows import InputRow, Place, readable, state_of, storable
+from bide.store.rows import AFTER_EVERY_ID, BEFORE_EVERY_PLACE, InputRow, Place, readable, state_of, storable
 from bide.store.statements import statements
 
 SQL = statements("postgres")
-AFTER_EVERY_ID = "\U0010ffff"
-BEFORE_EVERY_PLACE: Place = (-1, 0.0, "")
 
 _input = msgspec.json.Decoder(InputRow)
 _question = msgspec.json.Decoder(f.Question)

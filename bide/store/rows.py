@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import facts as f
-from bide.core.codec import decode_session
+from bide.core.codec import FACTS_VERSION, decode_session, encode_fact
 from bide.core.evolve import created, evolve
 from bide.core.handle import Append, Known, known_of
 from bide.core.refusals import Refused
@@ -42,6 +42,8 @@ class InputRow(Struct, frozen=True, kw_only=True):
 Place = tuple[int, float, str]
 _IMPACT: dict[f.Impact, int] = {"high": 0, "medium": 1, "low": 2}
 RANKS = range(2 * len(_IMPACT))
+AFTER_EVERY_ID = "\U0010ffff"
+BEFORE_EVERY_PLACE: Place = (-1, 0.0, "")
 
 
 def rank(q: f.Question) -> int:
@@ -173,8 +175,8 @@ def _receipt(e: f.Envelope, fact: f.Receipt, rows: Rows) -> None:
         delivered = consumed = 0.0
     rows.put_input(
         replace(
-            row, status=fact.status, how=row.how if fact.status == "consumed" and row.how else fact.how or row.how, turn=fact.turn or row.turn, code=fact.code,
-            delivered_at=delivered, consumed_at=consumed,
+            row, status=fact.status, how=row.how if fact.status == "consumed" and row.how else fact.how or row.how,
+            turn=fact.turn or row.turn, code=fact.code, delivered_at=delivered, consumed_at=consumed,
         )
     )  # fmt: skip
 
@@ -183,6 +185,20 @@ def _change(rows: Rows, question_id: str, status: f.QuestionStatus, answer: f.An
     row = rows.question(question_id)
     if row is not None:
         rows.put_question(replace(row, status=status, answer=answer, reason=reason))
+
+
+EVENT = ("session", "seq", "id", "epoch", "n", "time", "type", "turn", "actor", "version", "body")
+
+
+def event_rows(step: Append, before: Session | None) -> list[tuple[Any, ...]]:
+    """The rows of the facts, in columns EVENT; whatever cannot be stored is found here, before anything is written."""
+    s = step.session
+    check_storable(step)
+    assert s.last_seq == (before.last_seq if before else 0) + len(step.envelopes), "the log has no holes"
+    return [
+        (s.id, e.seq, e.id, e.epoch, e.n, e.time, e.type, e.turn, e.actor, FACTS_VERSION, encode_fact(e.fact))
+        for e in step.envelopes
+    ]
 
 
 def check_storable(step: Append) -> None:

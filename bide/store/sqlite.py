@@ -12,13 +12,14 @@ import apsw
 import msgspec
 
 from bide.core import facts as f
-from bide.core.codec import FACTS_VERSION, encode_fact, encode_session
+from bide.core.codec import encode_session
 from bide.core.handle import Append, Done, Lock, Locked
+from bide.core.limits import REFILE_FACTS
 from bide.core.placement import Runner
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import VERSION, Session, wake_at
-from bide.store.base import Clock, Job
-from bide.store.rows import InputRow, Unreadable, check_storable, project
+from bide.store.base import Clock, Job, Spoiled
+from bide.store.rows import InputRow, Unreadable, event_rows, project
 from bide.store.sqlite_file import connect, hold, inspect, migrate, outage
 from bide.store.sqlite_reader import SQL, SqliteReader, listed
 from bide.store.statements import posts, steps
@@ -26,13 +27,6 @@ from bide.store.statements import posts, steps
 STEPS, POSTS = steps("sqlite"), posts("sqlite")
 
 _encode = msgspec.json.Encoder().encode
-
-
-class _Spoiled(Exception):
-    """A job ended badly after it had written: its transaction has to go, and with it the others' in it."""
-
-    def __init__(self, result: Exception) -> None:
-        self.result = result
 
 
 class SqliteStore(SqliteReader):
@@ -68,14 +62,14 @@ class SqliteStore(SqliteReader):
         try:
             with self._transaction():
                 return [self._run(job) for job in jobs]
-        except _Spoiled:
+        except Spoiled:
             return [self._alone(job) for job in jobs]
 
     def _alone(self, job: Job) -> Done | Refused | Exception:
         try:
             with self._transaction():
                 return self._run(job)
-        except _Spoiled as spoiled:
+        except Spoiled as spoiled:
             return spoiled.result
         except Unavailable as away:
             return away
@@ -107,7 +101,7 @@ class SqliteStore(SqliteReader):
                 if isinstance(step, Lock):
                     answer = self._lock(step)
                 else:
-                    events = self._checked(step)
+                    events = event_rows(step, self._current(step.session.id))
                     wrote = True
                     self._append(step, events)
         except StopIteration as stopped:
@@ -117,7 +111,7 @@ class SqliteStore(SqliteReader):
             raise
         except Exception as ended:
             if wrote:
-                raise _Spoiled(ended) from ended
+                raise Spoiled(ended) from ended
             return ended
 
     def _lock(self, step: Lock) -> Locked:
@@ -134,16 +128,6 @@ class SqliteStore(SqliteReader):
             # because a claim has moved it.
             self._columns[session_id] = None if s is None else (*_columns(s)[:-1], row[4]) if row[0] == VERSION else ()
         return self._states[session_id]
-
-    def _checked(self, step: Append) -> list[tuple[Any, ...]]:
-        """The rows of the facts; whatever cannot be stored is found here, before anything is written."""
-        s, before = step.session, self._current(step.session.id)
-        check_storable(step)
-        assert s.last_seq == (before.last_seq if before else 0) + len(step.envelopes), "the log has no holes"
-        return [
-            (s.id, e.seq, e.id, e.epoch, e.n, e.time, e.type, e.turn, e.actor, FACTS_VERSION, encode_fact(e.fact))
-            for e in step.envelopes
-        ]
 
     def _append(self, step: Append, events: list[tuple[Any, ...]]) -> None:
         self._events += events
@@ -222,8 +206,10 @@ class SqliteStore(SqliteReader):
         """A row whose facts cannot be read by this release stays as it is."""
         asked = {"version": VERSION, "limit": limit + len(self._unreadable)}
         with self._transaction():
-            found = [i for (i,) in self._all("misfiled", asked) if i not in self._unreadable]
+            found, facts = [i for (i,) in self._all("misfiled", asked) if i not in self._unreadable], 0
             for session_id in found[:limit]:
+                if facts >= REFILE_FACTS:
+                    break
                 try:
                     s = self._current(session_id)
                 except Unreadable:
@@ -231,6 +217,7 @@ class SqliteStore(SqliteReader):
                     continue
                 assert s is not None
                 self._changed[session_id] = s
+                facts += s.last_seq
             return len(self._changed)
 
     def contract(self, oldest: int) -> int:

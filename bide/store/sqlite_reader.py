@@ -14,13 +14,11 @@ from bide.core.codec import decode_fact
 from bide.core.placement import Runner
 from bide.core.session import Lifecycle, Session
 from bide.store.base import Clock, Load, Page, load_of
-from bide.store.rows import InputRow, Place, readable, state_of, storable
+from bide.store.rows import AFTER_EVERY_ID, BEFORE_EVERY_PLACE, InputRow, Place, readable, state_of, storable
 from bide.store.sqlite_file import outage
 from bide.store.statements import statements
 
 SQL = statements("sqlite")
-AFTER_EVERY_ID = "\U0010ffff"
-BEFORE_EVERY_PLACE: Place = (-1, 0.0, "")
 
 _encode = msgspec.json.Encoder().encode
 _input = msgspec.json.Decoder(InputRow)

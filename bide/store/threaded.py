@@ -19,7 +19,7 @@ from bide.core.limits import STORE_GROUP_MAX, STORE_QUEUE_MAX, STORE_READERS, ST
 from bide.core.placement import Runner
 from bide.core.refusals import Unavailable
 from bide.core.session import Session
-from bide.store.base import Engine, Job, Load, Page, Reader
+from bide.store.base import Engine, Job, Page, Reader
 from bide.store.others import Others
 from bide.store.rows import InputRow, Place
 from bide.store.wakeups import Hub, Subscription, rung_by
@@ -100,10 +100,6 @@ class Store:
         """Writes one document."""
         await self._ask(call=lambda engine: engine.put(kind, key, body))
 
-    async def delete(self, kind: str, key: str) -> None:
-        """Removes one document; no error when there is none."""
-        await self._ask(call=lambda engine: engine.delete(kind, key))
-
     async def write(self, call: Callable[[Engine], T]) -> T:
         """Calls something with the engine, `alone`: a read and a write that must not be parted. It is done as a whole,
         or, where it raises, not at all.
@@ -180,14 +176,6 @@ class Store:
     ) -> list[Session]:
         """Sessions of the pool that wait for a runner with one of the runtimes, in queue order, after a place in it."""
         return await self._one(lambda reader: reader.queued(pool, runtimes, after, limit))
-
-    async def ahead(self, pool: str, queued_at: float, session_id: str) -> int:
-        """How many sessions of the pool wait before this place in the queue."""
-        return await self._one(lambda reader: reader.ahead(pool, queued_at, session_id))
-
-    async def load(self) -> dict[str, Load]:
-        """What each pool has to do."""
-        return await self._one(lambda reader: reader.load())
 
     async def leased_to(self, runner: str) -> list[Session]:
         """Sessions leased to this runner."""

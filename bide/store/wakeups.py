@@ -140,7 +140,7 @@ class Hub:
             subscription.ring_everything()
 
     def watched(self) -> list[str]:
-        """The sessions that somebody listens to."""
+        """What somebody listens to, but for names that no log moves; a runner that is listened to is among them."""
         return [name for name in self._by_session if name != QUEUE and not name.endswith("!")]
 
     def close(self) -> None:

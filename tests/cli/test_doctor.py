@@ -26,16 +26,6 @@ from tests.store.postgres_server import PASSWORD, PostgresServer
 Found = dict[str, dict[str, Any]]
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[PostgresServer]:
-    server = PostgresServer()
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
-
-
 @pytest.fixture
 def database(postgres: PostgresServer) -> Iterator[str]:
     """The name of a database with nothing in it."""

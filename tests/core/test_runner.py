@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec.structs import replace
 
 from bide.core import effects as e
@@ -140,6 +141,13 @@ def test_a_runner_that_cannot_make_a_workspace_gives_the_lease_back_with_the_rea
     assert machine._done(machine.runner.give_back("s", 1, "its disk is full"))[-1] == "release salvage"
     assert [back.reason for back in machine.runner.returned.values()] == ["its disk is full"]
     assert machine._done(machine.runner.give_back("s", 1, "again")) == []
+
+
+def test_a_reason_in_bytes_that_are_no_text_does_not_end_the_talk_with_the_server() -> None:
+    machine = Machine()
+    machine << granted(input_("m1", 2))
+    machine._done(machine.runner.give_back("s", 1, "no room for caf\udce9.txt"))
+    assert b"no room for caf" in msgspec.json.encode(tuple(machine.runner.returned.values()))
 
 
 def test_a_fenced_report_ends_the_runtime() -> None:

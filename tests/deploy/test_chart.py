@@ -134,10 +134,10 @@ def test_every_pod_starts_with_a_command_that_bide_has(values: dict[str, Any]) -
 def test_the_servers_take_the_settings_they_are_given(values: dict[str, Any]) -> None:
     deployment = one(values, "Deployment")
     given = dict(one(values, "ConfigMap")["data"])
-    given |= {name: each.get("value", "x" * 40) for name, each in variables(deployment).items()}
+    given |= {name: each.get("value", f"{name}-{'x' * 40}") for name, each in variables(deployment).items()}
     config = load({}, given)
     assert config.blobs == "file:/var/lib/bide/blobs"
-    assert config.owner_token == config.enrolment_token == "x" * 40
+    assert (config.owner_token, config.enrolment_token) == (given["BIDE_OWNER_TOKEN"], given["BIDE_ENROLMENT_TOKEN"])
     if values is OWN_SECRETS:
         assert (config.lease_s, config.defaults["online_window_s"], config.defaults["runtime"]) == (
             60,

@@ -143,6 +143,5 @@ async def test_while_the_blob_store_is_away_the_session_keeps_its_runner_works_o
         await there.lose("one")  # only what is saved comes back
         there.run("one")
         assert (await session.say("again", "k2", {"run": "cat file"})).status_code == 200
-        result = await session.first("tool.result", ok=True, output="before\nmeanwhile\n")
-        assert result["data"]["ok"]
+        await session.first("tool.result", ok=True, output="before\nmeanwhile\n")
         await session.whole()

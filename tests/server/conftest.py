@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.server.harness import LiveServer, repository
-from tests.store.conftest import database, postgres
-
-__all__ = ["database", "postgres"]  # fixtures
 
 
 @pytest.fixture(scope="module")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from bide.core import exchange
 from tests.server.harness import LiveServer, Voice, held, repository
 
 
@@ -50,6 +53,22 @@ def test_a_session_that_waits_says_its_place_in_the_queue_of_its_pool(server: Li
     assert [reason(server, s) for s in sessions[1:]] == [f"{why}; {n} in its queue" for n in ("1st", "2nd", "3rd")]
     listed = {s["id"]: s["reason"] for s in server.ok("GET", "/v1/sessions?limit=4")["items"]}
     assert listed[sessions[3]] == f"{why}; 3rd in its queue"
+
+
+def test_a_session_behind_a_long_queue_that_this_runner_cannot_serve_is_reached_by_its_next_looks(
+    server: LiveServer, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exchange, "QUEUE_PAGE", 2)
+    monkeypatch.setattr(exchange, "QUEUE_PAGES_MAX", 1)
+    for _ in range(5):
+        server.session(repo, pool="long", labels=["gpu"])
+    plain = server.session(repo, pool="long")["id"]
+    runner = Voice(server, "patient", pool="long")
+    assert [runner.sync()["grants"] for _ in range(2)] == [[], []], "each look is a page"
+    assert [grant["session"] for grant in runner.sync()["grants"]] == [plain]
+    able = Voice(server, "able-too", pool="long")
+    able.register(labels=["gpu"])
+    assert len(able.sync()["grants"]) == 2, "the first are not forgotten"
 
 
 def test_a_conversation_of_a_newer_runtime_waits_for_one_that_can_read_it(server: LiveServer, repo: Path) -> None:

@@ -194,7 +194,7 @@ def pulse_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sim.servers, "beat", steady)
 
 
-@BED.within(60, server_stall=0.02, clock_jump=0.05)
+@BED.within(60, server_stall=0.05, clock_jump=0.15)
 def a_stale_look_ends_leases(patch: pytest.MonkeyPatch) -> None:
     """A server that stood still through an outage takes sessions from their runners when it goes on."""
     wake = decide._wake
@@ -255,10 +255,13 @@ def tail_dropped(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(runners, "take_up", silent)
 
 
-@BED.within(100, loss=0.4, runner_crash=0.15, quick=1.0, crash_again=0.9, disk_lost=0.0)
+@BED.within(
+    300, loss=0.3, cut=0.1, runner_crash=0.15, quick=1.0, crash_again=0.9, terminated=0.05, disk_lost=0.0,
+    restore_fails=0.0, memory_unreadable=0.0, server_crash=0.0, server_stall=0.0, store_slow=0.0, store_away=0.0,
+)  # fmt: skip
 def told_inputs_forgotten_on_return(patch: pytest.MonkeyPatch) -> None:
     """A message that was put back just before a runner was killed is never delivered."""
-    patch.setattr(Process, "_pace", lambda self: self.clock.rng.uniform(0.5, 3))  # a runtime that reads slowly
+    patch.setattr(Process, "_pace", lambda self: self.clock.rng.uniform(2, 8))  # a runtime that reads slowly
     job_of = lease.job_of
     patch.setattr(lease, "job_of", lambda s, *, adopted=False: job_of(s))
 

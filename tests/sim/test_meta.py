@@ -12,9 +12,7 @@ import pytest
 
 from sim.__main__ import attempt, kept_seeds
 from sim.world import play
-from tests.store.conftest import database, postgres
 
-__all__ = ["database", "postgres"]  # fixtures
 ROOT = Path(__file__).resolve().parents[2]
 
 

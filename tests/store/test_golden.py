@@ -15,6 +15,8 @@ from bide.core.codec import decode_fact, encode_fact
 from bide.core.handle import Done
 from bide.core.limits import REFILE_ROWS
 from bide.core.refusals import Refused
+from bide.core.session import VERSION
+from bide.store import sqlite
 from bide.store.base import Page
 from bide.store.rows import session_of
 from bide.store.sqlite import POSTS, SqliteStore
@@ -111,6 +113,17 @@ def test_questions_that_a_release_wrote_stand_in_the_inbox_where_they_belong(rel
 
 
 @by_release
+def test_long_histories_are_filed_anew_one_by_one_so_that_nobody_waits_long_for_the_writer(
+    release: Path, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions = [version for (version,) in store._db.execute("select version from session")]
+    monkeypatch.setattr(sqlite, "REFILE_FACTS", 1)
+    filed = [store.refile(10) for _ in (*versions, VERSION)]
+    assert filed == [int(version != VERSION) for version in versions] + [0]
+    store.close()
+
+
+@by_release
 def test_sessions_that_a_release_wrote_are_filed_as_this_one_files_them(release: Path, store: SqliteStore) -> None:
     fresh = do(store, uid("session", 99), create(99)).session
     before = {s.id: s for s in store.sessions(Page(limit=1000))}
@@ -119,6 +132,7 @@ def test_sessions_that_a_release_wrote_are_filed_as_this_one_files_them(release:
     assert store.refile(5) in (0, 5)
     while store.refile(REFILE_ROWS):
         pass
+    assert [version for (version,) in store._db.execute("select distinct version from session")] == [VERSION]
     assert store.contract(store.schema) == len(POSTS), "and what only older releases needed can go"
     assert {s.id: s for s in store.sessions(Page(limit=1000))} == before
     assert [(s.queued_at, s.id) for s in store.queued(fresh.pool, [fresh.runtime], None, 1000)] == queue

@@ -99,6 +99,15 @@ def test_what_another_release_wrote_is_read_as_it_is_and_filed_anew_by_all_serve
     assert len(servers[0].claim_due(servers[0].now() + 3600, 100, 1.0)) == 40
 
 
+def test_long_histories_are_filed_anew_one_by_one_so_that_nobody_waits_long_for_a_lock(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = opened()
+    misfiled(store, 3)
+    monkeypatch.setattr(postgres, "REFILE_FACTS", 1)
+    assert [store.refile(10) for _ in range(4)] == [1, 1, 1, 0]
+
+
 def test_a_session_of_a_later_release_that_cannot_be_read_stops_no_other(opened: Open) -> None:
     store = opened()
     sessions = list(misfiled(store, 3))

@@ -105,8 +105,8 @@ async def post_facts(call: Call, body: FactsPost) -> FactsReply:
 async def list_runners(call: Call) -> shapes.Items[shapes.Runner]:
     """Every runner, by name."""
     store = call.parts.store
-    now = around.Around(config=call.parts.config, now=store.now())
-    return shapes.Items(items=[render.runner(r, now) for r in await store.runners()])
+    there = around.Around(config=call.parts.config, now=store.now())
+    return shapes.Items(items=[render.runner(r, there) for r in await store.runners()])
 
 
 @TABLE.post("/v1/runners/{runner}/drain", who="enrolment")

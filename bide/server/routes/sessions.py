@@ -153,8 +153,8 @@ async def require(call: Call) -> State:
 
 
 async def _shown(call: Call, found: Sequence[State]) -> list[shapes.Session]:
-    now = await call.parts.store.read(lambda reader: around.look(reader, call.parts.config, found))
-    return [render.session(s, now) for s in found]
+    there = await call.parts.store.read(lambda reader: around.look(reader, call.parts.config, found))
+    return [render.session(s, there) for s in found]
 
 
 def _session_settings(body: NewSession) -> dict[str, Value]:

@@ -129,9 +129,7 @@ class HttpBlobs:
             raise Unavailable("the blob server", str(error) or type(error).__name__) from error
         if answer.status_code >= 500 or answer.status_code in LATER:
             no = _read(answer)
-            if (
-                isinstance(no, Unavailable) and no.said is None
-            ):  # not the server's own words: something stands before it
+            if isinstance(no, Unavailable) and no.said is None:  # not its own words: something stands before it
                 self._servers.away(url)
             raise no
         return answer
