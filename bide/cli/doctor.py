@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from bide.cli import checkup, local_runner, out, tables, when
 from bide.cli.checkup import Check
 from bide.cli.flags import FLAGS, Flags
-from bide.client import Client, find
+from bide.client import Client, Connection, find
 from bide.client.connection import home, recorded
 from bide.core import limits
 from bide.core.refusals import Refused
@@ -45,18 +45,21 @@ async def doctor(
         str | None, Parameter(help="postgresql://… or sqlite:PATH to look at. Else what a server here would use.")
     ] = None,
     blobs: Annotated[str | None, Parameter(help="file:FOLDER to look at. Else what a server here would use.")] = None,
+    server_only: Annotated[
+        bool, Parameter(help="No runner is to work here: what only runners need is not looked for.")
+    ] = False,
     flags: Flags = FLAGS,
 ) -> int:
     """Look for what is missing on this machine. Exit code 1 when something is."""
     folder = (data or home(os.environ)).expanduser().absolute()
-    rooms: list[Callable[[], list[Check]]] = [
-        _python, _git, _sandbox, rights, _runtimes, lambda: _folder(folder), lambda: _model(folder)
-    ]  # fmt: skip
+    rooms: list[Callable[[], list[Check]]] = [_python, _git, lambda: _folder(folder)]
+    if not server_only:
+        rooms += [_sandbox, rights, _runtimes, lambda: _model(folder)]
     found: list[Check] = []
     for look in rooms:
         found += await _safely(asyncio.to_thread(look))
     found += await _safely(_stores({"data": str(folder), "database": database, "blobs": blobs}), "settings")
-    found += await _safely(_server(flags, folder))
+    found += await _safely(_servers(flags, folder, server_only=server_only))
     ok = all(one.ok for one in found)
     if flags.json:
         out.emit({"ok": ok, "checks": found})
@@ -189,15 +192,31 @@ def _model(folder: Path) -> list[Check]:
     ]  # fmt: skip
 
 
-async def _server(flags: Flags, folder: Path) -> list[Check]:
+async def _servers(flags: Flags, folder: Path, *, server_only: bool) -> list[Check]:
+    """Every address is asked, and the first one that answers for its runners."""
     named = flags.server or os.environ.get("BIDE_SERVER") or recorded(home(os.environ))
     if not named:
         return [Check(name="server", ok=True, detail="None is known here yet.", hint="`bide up` starts one.")]
     connection = find(flags.server, flags.token)
+    found: list[Check] = []
+    answering: list[Connection] = []
+    for url in connection.urls:
+        one = Connection(url=url, token=connection.token)
+        name = f"server {url}" if connection.others else "server"
+        answers = await _safely(_server(one, name), name)
+        found += answers
+        answering += [one] if answers[0].ok else []
+    if answering:
+        async with Client(connection=answering[0]) as client:
+            found.append(await _fleet(client, folder, server_only=server_only))
+    return found
+
+
+async def _server(connection: Connection, name: str) -> list[Check]:
     async with Client(connection=connection) as client:
         seconds, clock = await client.clock()
-        answers = Check(name="server", ok=True, detail=f"{connection.url} answers in {seconds * 1000:.0f} ms")
-        return [answers, _skew(clock), await _fleet(client, folder)]
+    answers = Check(name=name, ok=True, detail=f"{connection.url} answers in {seconds * 1000:.0f} ms")
+    return [answers, _skew(clock)]
 
 
 def _skew(clock: float) -> Check:
@@ -209,7 +228,7 @@ def _skew(clock: float) -> Check:
     return Check(name="clock", ok=ok, detail=detail, hint="" if ok else "Set both clocks by NTP.")
 
 
-async def _fleet(client: Client, folder: Path) -> Check:
+async def _fleet(client: Client, folder: Path, *, server_only: bool) -> Check:
     """The server notices a runner's end late; the process of the one here tells it at once."""
     try:
         online = [one for one in await client.runners() if one["state"] == "online"]
@@ -222,4 +241,4 @@ async def _fleet(client: Client, folder: Path) -> Check:
         hint = f"`bide up` starts a new one. What it said last stands in {folder / local_runner.LOG}."
         return Check(name="runners", ok=False, detail=detail, hint=hint)
     hint = "" if online else "`bide up` or `bide runner` starts one; until then sessions stay queued."
-    return Check(name="runners", ok=bool(online), detail=f"{len(online)} online", hint=hint)
+    return Check(name="runners", ok=bool(online) or server_only, detail=f"{len(online)} online", hint=hint)

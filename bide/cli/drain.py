@@ -10,7 +10,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bide.cli import out, tables, when
+from bide.cli import inert, out, tables, when
+from bide.cli.commands import WrongUse
 from bide.cli.flags import FLAGS, Duration, Flags
 from bide.client import Client, shapes
 from bide.core.limits import DRAIN_LATE_S, DRAIN_LOOK_S
@@ -31,8 +32,11 @@ async def drain(
     """Empty a runner: it takes nothing more; what waits is saved at once, what works at the end of its turn.
 
     Sessions that still work at the deadline are interrupted and saved. Nothing is lost; each goes on elsewhere when it
-    has something to do. Returns once nothing is left on the runner (exit code 8 when that takes too long).
+    has something to do. Returns once nothing is left on the runner (exit code 8 when that takes too long, 1 when the
+    runner was restarted, which ends the order, or the order was taken back).
     """
+    if undo and (deadline is not None or no_wait):
+        raise WrongUse("--undo takes the order back: neither --deadline nor --no-wait goes with it.", "Leave one out.")
     async with flags.client() as client:
         if undo:
             await client.undo_drain(runner)
@@ -63,6 +67,8 @@ async def _wait(client: Client, now: shapes.Drain) -> shapes.Drain:
             try:
                 now, away = await client.drained(now["runner"]), False
             except Refused as refused:
+                if refused.code == "no_drain":  # it was there a moment ago
+                    raise Refused("failed", refused.sentence, refused.hint) from None
                 if refused.kind is not Kind.UNREACHABLE:
                     raise
                 if not away:
@@ -89,12 +95,13 @@ def _print(lines: list[shapes.DrainLine], sentence: str, flags: Flags) -> None:
     if lines:
         rows = [
             (
-                tables.short(line["session"]), line["title"], line["result"], line["checkpoint"] or "",
-                line["sentence"],
+                tables.short(line["session"]), line["result"], line["checkpoint"] or "",
+                f"{inert.line(line['title'])}\n{line['sentence']}".lstrip(),
             )
             for line in lines
         ]  # fmt: skip
-        tables.show(("session", "title", "result", "checkpoint", "what became of it"), rows, wraps="what became of it")
+        last = "task and what became of it"
+        tables.show(("session", "result", "checkpoint", last), rows, wraps=last)
     out.say(sentence)
 
 

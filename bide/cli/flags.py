@@ -22,7 +22,11 @@ class Flags:
     """Which server, as whom, and what stdout is for."""
 
     server: Annotated[
-        str, Parameter(group=CONNECTION, help="Address of the server. Else BIDE_SERVER, else what `bide up` recorded.")
+        str,
+        Parameter(
+            group=CONNECTION,
+            help="Address of the server, or several with commas. Else BIDE_SERVER, else what `bide up` recorded.",
+        ),
     ] = ""
     token: Annotated[str, Parameter(group=CONNECTION, help="Token. Else BIDE_TOKEN, else what `bide up` recorded.")] = (
         ""

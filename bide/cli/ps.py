@@ -37,10 +37,10 @@ async def ps(
 
 
 def _row(one: shapes.Session, names: list[str], now: datetime) -> tuple[str, ...]:
-    step = one["summary"] or one["next_step"] if one["shown"] == "ended" else f"{one['must_act']}: {one['next_step']}"
-    reason = f" ({one['reason'].rstrip('.')})" if one["reason"] and one["shown"] != "ended" else ""
+    ended = one["shown"] == "ended"
+    step = one["summary"] or one["next_step"] if ended else f"{one['must_act']}: {tables.step(one)}"
     title = inert.line(f"{one['project']}: {one['title']}")
     return (
         tables.short(one["id"], names), one["shown"], when.since(one["since"], now),
-        f"{title}\n{inert.line(step + reason)}",
+        f"{title}\n{inert.line(step)}",
     )  # fmt: skip

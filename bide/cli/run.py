@@ -111,8 +111,7 @@ def _print(session: shapes.Session, flags: Flags) -> None:
         return
     out.say(session["id"])
     name = tables.short(session["id"])
-    reason = f" ({session['reason'].rstrip('.')})" if session["reason"] else ""
-    out.tell(f"{tables.state(session)}; {session['next_step']}{reason}\nFollow it with `bide attach {name}`.")
+    out.tell(f"{tables.state(session)}; {tables.step(session)}\nFollow it with `bide attach {name}`.")
 
 
 def _print_dry(started: shapes.Started, flags: Flags) -> None:

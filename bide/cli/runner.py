@@ -76,12 +76,12 @@ def host_name() -> str:
 
 
 def _said(registered: dict[str, Any]) -> str:
-    names = [f"{one.get('name', '')} {one.get('version', '')}" for one in registered.get("runtimes", ())]
+    runtimes = registered.get("runtimes", ())
     rows = [
         ("runner", f"{registered.get('name', '')}, pool {registered.get('pool', '')}"),
         ("slots", str(registered.get("slots", ""))),
         ("folder", str(registered.get("root", ""))),
         ("isolation", str(registered.get("isolation", ""))),
-        ("runtimes", ", ".join(names)),
+        ("runtimes", tables.runtimes(runtimes)),
     ]
     return f"The runner is online.\n{tables.fields(rows)}"

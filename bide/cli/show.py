@@ -65,6 +65,7 @@ def _head(one: shapes.Session, now: datetime) -> list[tuple[str, str]]:
         ("branch", branch),
         ("folder", place["cwd"]),
         ("runtime", f"{one['runtime']} {one['model']}".rstrip() + f", conversation {one['runtime_session_id']}"),
+        ("pool", ", ".join((one["pool"], *(f"labelled {label}" for label in one["labels"])))),
         ("runs", f"{where}, turn {one['turn']['n']}"),
         ("workspace", _environment(one["environment"])),
         ("saved", f"checkpoint {saved['n']}, {when.since(saved['saved_at'], now)} ago" if saved else "nothing yet"),

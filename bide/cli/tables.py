@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -85,6 +86,14 @@ def state(session: shapes.Session) -> str:
     return session["shown"]
 
 
+def step(session: shapes.Session) -> str:
+    """What is next, and why. The reason of one that is queued says both: what it waits for."""
+    reason = session["reason"].rstrip(".")
+    if reason and session["shown"] == "queued":
+        return f"{reason[:1].upper()}{reason[1:]}."
+    return session["next_step"] + (f" ({reason})" if reason else "")
+
+
 def told(session: shapes.Session, now: datetime) -> str:
     """One session in one sentence."""
     return f"{short(session['id'])}  {state(session)} for {when.since(session['since'], now)}: {session['next_step']}"
@@ -115,3 +124,11 @@ def receipt(found: shapes.Receipt) -> str:
             return f"The {kind} is accepted; session {session} gets it."
     what = {"message": "The message", "answer": "The answer"}.get(kind, f"The order to {kind}")
     return f"{what} is {status}" + (f": {how.replace('_', ' ')}" if how else "") + f" (session {session})."
+
+
+def runtimes(found: Iterable[Mapping[str, Any]]) -> str:
+    """What a runner can run on one line, then what it cannot, each with what helps."""
+    each = tuple(found)
+    usable = ", ".join(f"{one['name']} {one['version']}".rstrip() for one in each if not one["problem"])
+    broken = [f"{one['name']}: {one['problem']} {one['hint']}".rstrip() for one in each if one["problem"]]
+    return "\n".join(filter(None, (usable, *broken)))

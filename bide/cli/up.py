@@ -16,7 +16,7 @@ from bide.cli.flags import Count, Duration
 from bide.cli.tending import Tending
 from bide.client import shapes
 from bide.core.limits import SLOTS_DEFAULT
-from bide.core.refusals import Refused
+from bide.core.refusals import Refused, Unavailable
 from bide.server import serve
 from bide.server.config import load
 
@@ -52,7 +52,14 @@ def up(
     config = load(flags | {"lease_s": lease}, environ)
     wanted = None if no_runner else slots
     opening = _Opening(wanted, configured=bool(config.owner_token), json=json)
-    serve.run(config, opening.ready)
+    try:
+        serve.run(config, opening.ready)
+    except Unavailable as away:
+        raise Refused(
+            "store_unavailable",
+            f"{away.what[:1].upper()}{away.what[1:]} is out of reach: {away.why}.",
+            "Check that it is there and mounted, and that this user may write to it; `bide doctor --server-only` looks.",
+        ) from away
     return opening.left()
 
 
@@ -106,9 +113,15 @@ class _Opening:
             isolation = "not isolated" if runner["isolation"] == "none" else f"isolated by {runner['isolation']}"
             was = ", was running" if local.adopted else ""
             what = f"{runner['name']}, {runner['slots']} slots, {isolation}, process {local.recorded.pid}{was}"
-            rows += [("runner", what), ("runtimes", _runtimes(runner)), ("its log", str(local.log))]
+            rows += [("runner", what), ("runtimes", tables.runtimes(runner["runtimes"])), ("its log", str(local.log))]
         out.say(f"bide is up.\n{tables.fields(rows)}")
-        out.say("Hand over a task with `bide run REPO TASK`. Ctrl-C ends the server; the runner goes on.")
+        if self._tending is None:
+            out.say(
+                f"No runner is started here. `bide runner --server {serving.url}` adds one, where BIDE_TOKEN is"
+                " the enrolment token: BIDE_ENROLMENT_TOKEN of this server."
+            )
+        goes_on = "; the runner goes on" if runner is not None else ""
+        out.say(f"Hand over a task with `bide run REPO TASK`. Ctrl-C ends the server{goes_on}.")
 
     def left(self) -> int:
         """Says what goes on when the server has ended."""
@@ -121,13 +134,6 @@ class _Opening:
                 f" `bide up` finds it again, `kill {pid}` stops it."
             )
         return 0
-
-
-def _runtimes(runner: shapes.Runner) -> str:
-    """What it can run on one line, then what it cannot, each with what helps."""
-    usable = ", ".join(f"{one['name']} {one['version']}" for one in runner["runtimes"] if not one["problem"])
-    broken = [f"{one['name']}: {one['problem']} {one['hint']}".rstrip() for one in runner["runtimes"] if one["problem"]]
-    return "\n".join(filter(None, (usable, *broken)))
 
 
 def _model(local: local_runner.Local, ours: Collection[str]) -> str:

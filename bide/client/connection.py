@@ -75,6 +75,9 @@ def find(server: str = "", token: str = "", environ: Mapping[str, str] | None = 
 
 def _address(text: str) -> str:
     given = text.strip()
+    if not given:
+        sentence = "There is an empty element among the addresses of the servers."
+        raise Refused("bad_value", sentence, "Write http://HOST:PORT,http://HOST:PORT with one comma between.")
     url = (given if "://" in given else f"http://{given}").rstrip("/")
     try:
         parts = urlsplit(url)

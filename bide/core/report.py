@@ -6,12 +6,20 @@ from msgspec.structs import replace
 
 from bide.core import commands as c
 from bide.core import facts as f
+from bide.core.believed import believed, short
 from bide.core.draft import Draft
 from bide.core.evolve import COUNTED
-from bide.core.hearing import cut
 from bide.core.ids import question_id
 from bide.core.inputs import park_if_asked
-from bide.core.limits import COST_TOKENS_MAX, COST_USD_MAX, QUESTION_BYTES, QUESTIONS_MAX
+from bide.core.limits import (
+    COST_TOKENS_MAX,
+    COST_USD_MAX,
+    OPTION_BYTES,
+    OPTIONS_MAX,
+    PARKING_S,
+    QUESTION_BYTES,
+    QUESTIONS_MAX,
+)
 from bide.core.recovery import GO_ON, after_loss, end, park, say
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session, blocked, deliverable
@@ -40,7 +48,8 @@ def report(d: Draft, command: c.Report) -> None:
         if s.lifecycle is Lifecycle.QUEUED and s.recovery_until and not s.revoked:
             raise Refused("lease_over", "The lease ran out, and nobody else was granted one yet.")
         raise Refused("fenced", "The session is no longer this runner's.")
-    for n, fact in enumerate(fresh, expected):
+    for n, told in enumerate(fresh, expected):
+        fact = believed(told)
         if type(fact) in COUNTED:
             d.add(fact, actor=RUNTIME if isinstance(fact, _RUNTIME_SAYS) else RUNNER, n=n)
             continue
@@ -69,8 +78,9 @@ def _one(d: Draft, fact: f.RunnerFact, n: int) -> None:
         case f.QuestionAsked(question=asked):
             own = replace(
                 asked, id=question_id(d.session_id, asked.id), session_id=d.session_id, asked_at=d.now, status="open",
-                answer=None, question=cut(asked.question, QUESTION_BYTES)[0],
-                context=cut(asked.context, QUESTION_BYTES)[0],
+                answer=None, question=short(asked.question, QUESTION_BYTES),
+                context=short(asked.context, QUESTION_BYTES),
+                options=tuple(short(option, OPTION_BYTES) for option in asked.options[:OPTIONS_MAX]),
             )  # fmt: skip
             d.add(f.QuestionAsked(question=own), actor=RUNTIME, n=n)
         case f.CheckpointSaved(checkpoint=saved):
@@ -78,6 +88,9 @@ def _one(d: Draft, fact: f.RunnerFact, n: int) -> None:
             root = f"{d.session_id}/{d.of}-{saved.n}"
             current = replace(saved, root=root, epoch=d.of, event_seq=d.s.last_seq + 1, saved_at=d.now)
             d.add(f.CheckpointSaved(checkpoint=current), actor=actor, n=n)
+        case f.CheckpointFailed():
+            # A session that is to park waits for this moment: a runner's clock must not hold it for years.
+            d.add(replace(fact, retry_at=min(fact.retry_at, d.now + PARKING_S)), actor=actor, n=n)
         case f.Cost():
             usd, tokens = min(max(fact.usd, 0.0), COST_USD_MAX), min(max(fact.tokens, 0), COST_TOKENS_MAX)
             d.add(replace(fact, usd=usd, tokens=tokens), actor=actor, n=n)

@@ -17,7 +17,7 @@ from bide.core.run import Run
 from bide.core.takeup import keep, left_of, take_up
 from bide.core.wire import Adoptable, Gone, Granted, Held, News, Renewed, Returned
 
-DRAINS = "its runner drains"
+DRAINS = "its runner was drained"
 
 
 class Runner:

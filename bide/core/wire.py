@@ -10,6 +10,7 @@ from bide.core.runtime import Runtime
 from bide.core.session import Pending
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # hosts that no proxy and no other machine can reach
+ISOLATIONS = frozenset({"bwrap", "unshare", "none"})
 PROTOCOL = 2  # 1: no adoption, no drain by the server
 PROTOCOL_OLDEST = PROTOCOL - 1  # one release apart works both ways
 

@@ -135,9 +135,18 @@ class RootLock:
 
 
 def lock_root(root: Path) -> RootLock:
-    """Takes the root for this runner alone. Raises `Refused('root_taken')` naming the holder's pid."""
-    prepare_root(root)
-    fd = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Takes the root for this runner alone. Raises `Refused('root_taken')` naming the holder's pid, and
+    `Refused('bad_setting')` for a root where nothing can be written.
+    """
+    try:
+        prepare_root(root)
+        fd = os.open(root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise Refused(
+            "bad_setting",
+            f"The runner cannot keep its sessions in {root}: {error.strerror or error}.",
+            "Give a folder that this user may write to, on a disk that is not read-only: --root DIR.",
+        ) from error
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

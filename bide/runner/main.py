@@ -24,6 +24,7 @@ from bide.core.limits import (
     DRAIN_POLL_S,
     DRAIN_S,
     LEAVE_S,
+    NAME_TAKEN_S,
     POLL_S,
     RESEND_S,
     UPLOAD_TRIES_S,
@@ -174,16 +175,25 @@ class _Daemon:
             raise Unavailable("the blob store", "this runner ends")
 
     async def _register(self) -> Registered | None:
-        """The server may come later than the runner; a no is final. None when it was told to go meanwhile."""
+        """The server may come later than the runner, and another of its name may go. Any other no is final.
+
+        None when it was told to go meanwhile.
+        """
         tries = 0
         while not self._going.is_set():
             try:
                 return await self._link.register(self._hello)
             except Unavailable as away:
                 LOG.warning("server_away", why=away.why)
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._going.wait(), UPLOAD_TRIES_S[min(tries, 2)])
+                pause_s = UPLOAD_TRIES_S[min(tries, 2)]
                 tries += 1
+            except Refused as refused:
+                if refused.code != "name_taken":
+                    raise
+                LOG.warning("name_taken", sentence=refused.sentence, hint=refused.hint)
+                pause_s = NAME_TAKEN_S
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._going.wait(), pause_s)
         return None
 
     def _watch_signals(self) -> None:

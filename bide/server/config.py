@@ -74,7 +74,11 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
     host, port, last_port = _listen(merged.get("listen"), folder)
     owner, enrolment = (_token(name, merged.get(name, "")) for name in ("owner_token", "enrolment_token"))
     if owner and owner == enrolment:
-        raise Refused("bad_setting", "owner_token and enrolment_token are the same: every runner would be an owner.")
+        raise Refused(
+            "bad_setting",
+            "owner_token and enrolment_token are the same: every runner would be an owner.",
+            "Make two tokens, each with `openssl rand -hex 32`.",
+        )
     return Config(
         home=home,
         data=folder,

@@ -38,7 +38,11 @@ def ordered(reader: Reader, runner_id: str, boot: str) -> Order | None:
 def order(engine: Engine, name: str, deadline_s: float, by: str) -> placement.Runner:
     """Orders the drain, or moves the deadline of one that is under way, counted from now."""
     if not 0 <= deadline_s <= DRAIN_S_MAX:
-        raise Refused("bad_value", f"The deadline of a drain can be 0 to {DRAIN_S_MAX:g} s away, not {deadline_s:g}.")
+        raise Refused(
+            "bad_value",
+            f"The deadline of a drain can be 0 to {DRAIN_S_MAX:g} s away, not {deadline_s:g}.",
+            "Sessions that work are saved at the deadline and go on elsewhere: minutes are usual, such as --deadline 10m.",
+        )
     runner = named(engine, name)
     if runner.protocol < HEARD_OF_DRAINS:
         raise Refused(
@@ -77,6 +81,12 @@ def come_so_far(reader: Reader, name: str) -> tuple[placement.Runner, Order, tup
     """The order, and what has become of each session, or `Refused('no_drain')`."""
     runner = named(reader, name)
     wish = ordered(reader, runner.id, runner.boot)
+    if wish is None and reader.get(KIND, runner.id):
+        raise Refused(
+            "no_drain",
+            f"Runner {runner.name} was restarted: the order ended with its process.",
+            "Order it again if it is to be empty; `bide ps` says where its sessions are.",
+        )
     if wish is None:
         raise Refused("no_drain", f"Runner {runner.name} is under no order to drain.")
     known = {i: s for i in wish.sessions if (s := reader.session(i)) is not None}

@@ -14,10 +14,11 @@ from msgspec.structs import replace
 from starlette.types import Receive
 
 from bide.core import exchange as x
+from bide.core.believed import bounded_sync
 from bide.core.commands import Grant
 from bide.core.drain import Order
 from bide.core.handle import Done
-from bide.core.limits import COALESCE_S, SYNC_IDLE_LOOK_S, SYNC_LOOK_S
+from bide.core.limits import COALESCE_S, SYNC_AT_ONCE_MAX, SYNC_IDLE_LOOK_S, SYNC_LOOK_S
 from bide.core.placement import Runner
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import Session
@@ -35,9 +36,10 @@ LOG = structlog.get_logger()
 async def sync(parts: Parts, runner: Runner, ask: Sync, receive: Receive) -> SyncReply:
     """Answers one sync, and gives nothing to a runner that hangs up meanwhile.
 
-    Raises `Refused`: `wrong_protocol`, or `fenced` for a process that was replaced.
+    Raises `Refused`: `wrong_protocol`, `fenced` for a process that was replaced, or what `bounded_sync` raises.
     """
     agree(ask.protocol)
+    ask = bounded_sync(ask)
     if runner.boot and ask.boot != runner.boot:
         # Not a restart that went unannounced: whoever registered since may hold the leases, so nothing is given up.
         raise _replaced(runner)
@@ -76,7 +78,7 @@ class _Exchange:
             protocol=ask.protocol,
             draining=ask.draining,
             slots_free=max(0, min(ask.free_slots, runner.slots)),
-            disk_free=max(0, ask.disk_free),
+            disk_free=ask.disk_free,
             warm=ask.warm,
             last_seen_at=0.0 if ask.leaving else self._began,
         )
@@ -140,7 +142,10 @@ class _Exchange:
             case x.Do():
                 return await self._do(step)
             case x.DoAll(each=each):  # they share commits
-                return await asyncio.gather(*map(self._do, each))
+                done: list[Done | Refused] = []
+                for start in range(0, len(each), SYNC_AT_ONCE_MAX):
+                    done += await asyncio.gather(*map(self._do, each[start : start + SYNC_AT_ONCE_MAX]))
+                return done
 
     async def _do(self, step: x.Do) -> Done | Refused:
         if isinstance(step.command, Grant) and self._over():

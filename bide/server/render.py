@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from bide.core import believed, placement
 from bide.core import facts as f
-from bide.core import placement
 from bide.core.codec import body_of
 from bide.core.drain import Line, Order, over
 from bide.core.refusals import Refused
@@ -25,12 +25,12 @@ T = TypeVar("T")
 
 def moment(seconds: float) -> datetime | None:
     """A moment from epoch seconds; None for 0, which means not yet or never."""
-    return datetime.fromtimestamp(seconds, UTC) if seconds else None
+    return at(seconds) if seconds else None
 
 
 def at(seconds: float) -> datetime:
-    """A moment that there always is."""
-    return datetime.fromtimestamp(seconds, UTC)
+    """A moment that there always is. One that no calendar has is the nearest: no list fails because of one row."""
+    return datetime.fromtimestamp(believed.moment(seconds), UTC)
 
 
 def items(found: Sequence[T], cursor: str, limit: int) -> shapes.Items[T]:

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from urllib.parse import parse_qs, urlsplit
 
 import asyncpg
 import uvloop
@@ -47,6 +49,12 @@ SETTINGS = {
     "jit": "off",
 }
 
+# With what the database refuses a connection over an option among its settings, and a pooler before it does.
+_OPTION = (
+    x.UndefinedObjectError, x.InvalidParameterValueError, x.CantChangeRuntimeParamError, x.SyntaxOrAccessError,
+    x.ProtocolViolationError,
+)  # fmt: skip
+
 # What the caller hears when the database says no for a while. Anything else that it says is a bug of ours.
 _AWAY: tuple[tuple[type[BaseException], str], ...] = (
     (x.InvalidPasswordError, "it does not accept the user or the password"),
@@ -75,6 +83,34 @@ def place(url: str) -> str:
     if "=" in before.partition("?")[2]:  # an @ among the settings, or a strange password: what is secret cannot be told
         return "the address given"
     return after.partition("?")[0]
+
+
+def _refusal(url: str, error: BaseException) -> Refused | None:
+    """What is wrong with the address, where that is it. Neither a value nor anything else of it is told: it may hold
+    the password.
+    """
+    if isinstance(error, _OPTION):
+        named = [name for name in _options(url) if re.search(rf"\b{re.escape(name)}\b", str(error))]
+        # What stands inside `options` is named by the database without that word.
+        if not named and "options" in _options(url):
+            named = ["options"]
+        if named:
+            return Refused(
+                "bad_setting",
+                f"The database does not take the option {named[0]} in its address.",
+                "Leave it out, or correct it: PostgreSQL's own settings are taken, and sslmode with what belongs to it.",
+            )
+    if isinstance(error, ConnectionError) and "rejected SSL upgrade" in str(error):
+        return Refused(
+            "bad_setting",
+            f"The database at {place(url)} does not speak TLS, and the address asks for it by sslmode.",
+            "Switch TLS on there; where nobody else is on the network between, leave sslmode out.",
+        )
+    return None
+
+
+def _options(url: str) -> tuple[str, ...]:
+    return tuple(parse_qs(urlsplit(url).query, keep_blank_values=True))
 
 
 def outage(error: BaseException) -> Unavailable | None:
@@ -176,6 +212,12 @@ class Link:
     async def _connect(self) -> None:
         if time.monotonic() - self._failed_at < STORE_AGAIN_S:
             raise Unavailable(WHAT, self._failed)
+        if not self._url.partition("://")[2].strip("/"):
+            raise Refused(
+                "bad_setting",
+                "The address of the database names neither a host nor a database.",
+                "Write postgresql://USER:PASSWORD@HOST:PORT/NAME.",
+            )
         try:
             self._connection = await asyncpg.connect(
                 self._url, timeout=STORE_CONNECT_S, command_timeout=STORE_COMMAND_S, server_settings=SETTINGS,
@@ -185,9 +227,12 @@ class Link:
             raise Refused(
                 "bad_setting",
                 "The address of the database cannot be read.",
-                "Write postgresql://USER:PASSWORD@HOST:PORT/NAME, with special characters of the password as %XX.",
+                "Write postgresql://USER:PASSWORD@HOST:PORT/NAME, with special characters of the password as %XX. sslmode"
+                " is disable, allow, prefer, require, verify-ca or verify-full; these two need sslrootcert=FILE.",
             ) from None
         except Exception as error:
+            if (refused := _refusal(self._url, error)) is not None:
+                raise refused from None
             away = outage(error)
             if away is not None:
                 self._failed_at, self._failed = time.monotonic(), away.why

@@ -35,7 +35,11 @@ def hold(path: Path) -> int:
     except BlockingIOError as taken:
         process = os.pread(descriptor, 20, 0).decode("ascii", "replace")
         os.close(descriptor)
-        raise Refused("store_taken", f"Another server (process {process or 'unknown'}) works on {path}.") from taken
+        raise Refused(
+            "store_taken",
+            f"Another server (process {process or 'unknown'}) works on {path}.",
+            "Stop it, or give this one a --data folder of its own. Servers that share one database need PostgreSQL.",
+        ) from taken
     except OSError as error:
         if descriptor >= 0:
             os.close(descriptor)

@@ -102,8 +102,36 @@ def test_a_database_that_is_not_there_or_no_database_is_a_finding(lone: Bide) ->
     assert (away["ok"], "127.0.0.1:9/bide" in away["detail"], "secret" in away["detail"]) == (False, True, False)
     other = looked(lone, "--database", "mysql://db/bide")["database"]
     assert (other["ok"], "postgresql://" in other["hint"]) == (False, True)
+    nothing = looked(lone, "--database", "postgresql://")["database"]
+    assert (nothing["ok"], "neither a host" in nothing["detail"]) == (False, True)
     broken = looked(lone, "--database", "postgresql://bide:secret@[::1/bide")["database"]
     assert (broken["ok"], "secret" in broken["detail"]) == (False, False)
+
+
+def test_an_option_of_another_client_is_no_bug_of_bide(lone: Bide, postgres: PostgresServer) -> None:
+    found = looked(lone, "--database", f"{postgres.url('postgres')}?connect_timeout=2")
+    assert "doctor" not in found
+    assert (found["database"]["ok"], "connect_timeout" in found["database"]["detail"]) == (False, True)
+
+
+def test_a_machine_with_a_server_alone_misses_nothing_that_only_runners_need(
+    lone: Bide, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.delenv("BIDE_MODEL_URL", raising=False)
+    assert not looked(lone)["model key"]["ok"]
+    found = looked(lone, "--server-only")
+    assert all(one["ok"] for one in found.values()), found
+    assert not {"model key", "sandbox", "capabilities", "runtime claude_code"}.intersection(found)
+    assert lone("doctor", "--server-only").code == 0
+
+
+def test_each_of_several_servers_is_asked_by_its_name(server: LiveServer, bide: Bide) -> None:
+    url = server.url
+    found = looked(bide, "--server", f"{url},http://127.0.0.1:9", "--token", server.token)
+    assert found[f"server {url}"]["ok"]
+    assert not found["server http://127.0.0.1:9"]["ok"]
+    assert "runners" in found, "the one that answers speaks for all"
 
 
 def test_a_clock_that_is_not_the_databases_is_found(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,4 +21,6 @@ def test_the_owners_token_of_a_fleet_is_not_written_into_the_logs_of_its_servers
         said += up.stdout.read()
     assert "BIDE_OWNER_TOKEN" in said
     assert TOKEN not in said
+    assert "`bide runner --server http://127.0.0.1:" in said
+    assert "the runner goes on" not in said
     assert TOKEN in (tmp_path / "client.json").read_text()

@@ -38,6 +38,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.syncs: list[Sync] = []
+        self.registers: Callable[[int], Registered | str] = lambda _: Registered(id="r1", token="mine")
+        self.registered = 0
         self.says: Callable[[int], SyncReply | str | None] = lambda _: SyncReply()
         self.blobs_asked = 0
         self.over = threading.Event()
@@ -54,7 +56,8 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = self.rfile.read(int(self.headers["content-length"]))
         if self.path == "/v1/runners":
-            self._answer(Registered(id="r1", token="mine"))
+            self.server.registered += 1
+            self._answer(self.server.registers(self.server.registered))
         elif self.path.endswith("/facts"):
             post = msgspec.json.decode(body, type=FactsPost)
             self._answer(FactsReply(next=post.first + len(post.facts)))
@@ -116,6 +119,23 @@ def test_a_runner_told_to_go_does_not_wait_for_a_server_that_hangs() -> None:
         process.terminate()
         process.wait(10)
         assert process.returncode == 0, "nothing is left here"
+
+
+def test_a_runner_whose_name_is_taken_waits_for_it() -> None:
+    server = Server()
+    server.registers = lambda n: "name_taken" if n < 2 else Registered(id="r1", token="mine")
+    with new_root() as root, daemon(server, root) as process:
+        until(lambda: server.syncs)
+        assert process.poll() is None
+
+
+def test_a_runner_that_waits_for_its_name_goes_when_it_is_told_to() -> None:
+    server = Server()
+    server.registers = lambda _: "name_taken"
+    with new_root() as root, daemon(server, root) as process:
+        until(lambda: server.registered)
+        process.terminate()
+        assert process.wait(10) == 0, "nothing is left here"
 
 
 @pytest.mark.parametrize("code", ["no_runner", "unauthenticated", "fenced"])

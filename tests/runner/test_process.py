@@ -129,6 +129,14 @@ def test_everything_dies_with_a_runner_that_is_killed(choice: Choice, root: Path
     assert not list(root.glob(".live/*"))
 
 
+def test_a_root_that_is_a_file_or_cannot_be_written_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for root in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/self/root-of-a-runner")):
+        with pytest.raises(Refused, match="bad_setting") as refused:
+            lock_root(root)
+        assert str(root) in refused.value.sentence
+
+
 @pytest.mark.skipif("none" not in WORKS, reason="sessions need a sandbox here")
 def test_a_new_runner_ends_what_a_crash_left_alive(root: Path, word: str) -> None:
     with lone_runner(root, "none", STUBBORN, word) as runner:

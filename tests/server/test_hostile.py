@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from bide.core.limits import FACTS_PER_POST_MAX, SYNC_SESSIONS_MAX, WARM_TOLD_MAX
+from bide.server import render
 from tests.server.harness import LiveServer, Voice
 
 HUGE = 10**400
@@ -89,3 +91,62 @@ def test_a_runner_that_names_its_process_by_what_no_database_holds_is_told_so(
 ) -> None:
     for live in (server, pair[0]):
         live.refused("POST", "/v1/runners", 422, "bad_value", json={"name": "nul", "boot": "a\0b"})
+
+
+def test_a_checkpoint_with_absurd_numbers_spoils_no_list(server: LiveServer, repo: Path) -> None:
+    runner = Voice(server, "absurd", pool="absurd")
+    session = server.session(repo, pool="absurd")["id"]
+    grant = runner.claim()
+    absurd = {
+        "id": grant["session"], "n": 2**70, "epoch": 1, "root": "x", "turn": -7, "verified_at": 1e300, "at_n": -1,
+        "saved_at": -1e300, "seconds": 1e300, "bytes": -(2**70), "files": 2**70, "event_seq": 2**70,
+    }  # fmt: skip
+    answer = runner.say(
+        grant,
+        {"type": "environment.restored", "source": "fresh", "seconds": -1e300, "bytes": 2**70},
+        {"type": "checkpoint.failed", "code": "x", "reason": "y", "retry_at": 1e300},
+        {"type": "checkpoint.saved", "checkpoint": absurd},
+    )
+    assert answer.status_code == 200, answer.text
+    shown = server.ok("GET", f"/v1/sessions/{session}")["checkpoint"]
+    assert (shown["verified_at"][:4], shown["bytes"], shown["turn"]) == ("9999", 0, 0)
+    assert session in [one["id"] for one in server.ok("GET", "/v1/sessions?limit=500")["items"]]
+    server.ok("GET", "/v1/sessions/" + session + "/checkpoints")
+    assert server.events(session)[-1]["type"] == "checkpoint.saved"
+
+
+@pytest.mark.parametrize("seconds", [1e300, -1e300, float("inf"), float("nan")])
+def test_a_moment_that_an_older_server_has_stored_is_shown_whatever_it_is(seconds: float) -> None:
+    assert render.at(seconds).year in (1970, 9999)
+    render.moment(seconds)
+
+
+def test_a_runner_that_names_or_tells_too_much_at_once_is_told_so(server: LiveServer, repo: Path) -> None:
+    runner = Voice(server, "torrent", pool="torrent")
+    session = server.session(repo, pool="torrent")["id"]
+    grant = runner.claim()
+    lease = {"session": session, "epoch": 1}
+    for body, code in (
+        ({"leases": [lease] * (SYNC_SESSIONS_MAX + 1)}, "too_many"),
+        ({"warm": [session] * (WARM_TOLD_MAX + 1)}, "too_many"),
+        ({"leases": [{"session": "a\0b", "epoch": 1}]}, "bad_id"),
+    ):
+        answer = runner.http.post(f"/v1/runners/{runner.id}/sync", json={"boot": "b1"} | body)
+        assert (answer.status_code // 100, answer.json()["code"]) == (4, code), answer.text
+    note = {"type": "note", "text": "x"}
+    answer = runner.say(grant, *[note] * (FACTS_PER_POST_MAX + 1))
+    assert (answer.status_code, answer.json()["code"]) == (413, "too_many")
+    assert runner.say(grant, *[note] * FACTS_PER_POST_MAX).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"root": "a\0b"},
+        {"isolation": "prayer"},
+        {"home": "h" * 101},
+        {"runtimes": [{"name": "x" * 101, "version": "1"}]},
+    ],
+)
+def test_a_registration_that_cannot_be_is_refused(server: LiveServer, said: dict[str, Any]) -> None:
+    server.refused("POST", "/v1/runners", 422, "bad_value", json={"name": "odd"} | said)

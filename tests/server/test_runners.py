@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bide.core.limits import STORE_QUEUE_MAX
 from tests.server.harness import LiveServer, Voice, held, until
 
 NOTE = {"type": "note", "text": "x"}
@@ -201,9 +202,10 @@ def test_a_second_machine_of_one_name_gives_nothing_away_that_the_first_may_stil
         first = Voice(server, "clone", boot="b1")
         first.register(home="here")
         session = server.session(repo)["id"]
-        first.claim()
+        grant = first.claim()
         second = Voice(server, "other", boot="b2")
         second.name = "clone"
+        first.sync(held(grant), leaving=True)  # it takes its leave, but its lease has not run out
         second.register(home="there")
         shown = server.ok("GET", f"/v1/sessions/{session}")
         assert second.sync()["grants"] == []
@@ -216,6 +218,42 @@ def test_a_second_machine_of_one_name_gives_nothing_away_that_the_first_may_stil
         assert [grant["epoch"] for grant in second.sync()["grants"]] == [3], "the next process of its own folder"
     finally:
         server.stop()
+
+
+def test_a_name_that_is_online_from_another_folder_is_not_taken_from_it(tmp_path: Path, repo: Path) -> None:
+    server = LiveServer(tmp_path / "named", lease_s=2.0)
+    try:
+        first = Voice(server, "named", boot="b1")
+        first.register(home="here")
+        server.session(repo)
+        grant = first.claim()
+        other = {"name": "named", "boot": "b2", "home": "there"}
+        problem = server.refused("POST", "/v1/runners", 409, "name_taken", json=other)
+        assert problem["detail"] == "Runner named is online from another machine or folder."
+        assert "--name" in problem["hint"]
+        assert [r["session"] for r in first.sync(held(grant))["renewed"]] == [grant["session"]], "it works on"
+        first.register(home="here")
+        first.register()  # an older runner does not say where it is
+        first.register(home="here")
+        until(lambda: server.http.post("/v1/runners", json=other).status_code == 200)  # a lease after its last word
+    finally:
+        server.stop()
+
+
+def test_a_runner_that_takes_its_leave_frees_its_name_at_once(server: LiveServer) -> None:
+    first = Voice(server, "leaver", pool="leaver")
+    first.register(home="here")
+    first.sync(free=0, leaving=True)
+    server.ok("POST", "/v1/runners", json={"name": "leaver", "pool": "leaver", "home": "there"})
+
+
+def test_a_runner_that_offers_thousands_of_sessions_leaves_the_store_free_for_others(server: LiveServer) -> None:
+    runner = Voice(server, "offers", pool="offers")
+    offers = [
+        {"session": f"{n:08x}-0000-7000-8000-000000000000", "epoch": 1, "of": 1, "boot": "b0"}
+        for n in range(STORE_QUEUE_MAX + 100)
+    ]
+    assert len(runner.sync(adopt=offers)["lost"]) == len(offers), "each is answered; none finds the queue full"
 
 
 def test_an_object_is_created_once_and_comes_back_as_it_was(server: LiveServer, repo: Path) -> None:

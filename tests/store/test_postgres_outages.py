@@ -183,6 +183,29 @@ def test_a_database_that_cannot_be_used_is_refused_in_a_sentence(postgres: Postg
 
 
 @pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ("connect_timeout=2", "the option connect_timeout "),
+        ("sslmod=off", "the option sslmod "),
+        ("work_mem=S3cret", "the option work_mem "),
+        ("options=-cnothing%3DS3cret", "the option options "),
+        ("options=S3cret", "the option options "),
+        ("sslmode=require", "does not speak TLS"),
+    ],
+)
+def test_an_option_that_the_database_does_not_take_is_named_and_its_value_is_not(
+    postgres: PostgresServer, settings: str, named: str
+) -> None:
+    wrong = refusal(f"{postgres.url('empty')}?{settings}")
+    assert (wrong.code, named in wrong.sentence) == ("bad_setting", True)
+    assert "S3cret" not in str(wrong) + wrong.hint
+
+
+def test_an_address_that_names_nothing_says_what_is_missing() -> None:
+    assert "neither a host nor a database" in refusal("postgresql://").sentence
+
+
+@pytest.mark.parametrize(
     "url",
     [
         "postgresql://u:S3cret@h:5/d?x=y",

@@ -10,7 +10,8 @@ from msgspec import Struct, structs
 from bide.core import commands as c
 from bide.core import ids, placement
 from bide.core import runtime as core_runtime
-from bide.core.limits import DRAIN_S, SLOTS_MAX
+from bide.core.believed import bounded_hello
+from bide.core.limits import DRAIN_S, FACTS_PER_POST_MAX, SLOTS_MAX
 from bide.core.refusals import Refused
 from bide.core.report import awaited
 from bide.core.runtime import Capabilities
@@ -20,7 +21,6 @@ from bide.server.auth import Actor, issue_for_runner
 from bide.server.calls import Call, Table
 from bide.server.exchange import sync
 from bide.store.base import Engine
-from bide.store.rows import storable
 
 TABLE = Table()
 
@@ -45,40 +45,42 @@ class DrainBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @TABLE.post("/v1/runners", who="enrolment")
 async def register(call: Call, body: Register) -> Registered:
-    """Registers a runner, or the next process of one with that name: the same id, a new token."""
+    """Registers a runner, or the next process of one with that name: the same id, a new token.
+
+    Refuses `name_taken` while the runner is there, and works in another folder.
+    """
     agree(body.protocol)
     name, pool = ids.name(body.name, "runner"), ids.name(body.pool, "pool")
     if not 1 <= body.slots <= SLOTS_MAX:
         raise Refused("bad_value", f"A runner can have 1 to {SLOTS_MAX} slots, not {body.slots}.")
-    if not storable(body.boot):
-        raise Refused("bad_value", f"{body.boot[:80]!r} cannot name a process.")
-    has = labels.checked(body.labels)
+    hello, has = bounded_hello(body), labels.checked(body.labels)
     fresh = call.parts.mint("runner", name)
 
     def put(engine: Engine) -> Registered:
         known = next((runner for runner in engine.runners() if runner.name == name), None)
         call.actor.require_runner(known.id if known else "")
-        moved = known is not None and known.home and body.home and known.home != body.home
+        moved = known is not None and known.home and hello.home and known.home != hello.home
+        if known is not None and moved:
+            _require_gone(call, known, engine.now())
         apart = "" if known is None else max(known.boot, known.apart) if moved else known.apart
         runner = placement.Runner(
             id=known.id if known else fresh,
             name=name,
             pool=pool,
-            slots=body.slots,
-            root=body.root,
-            isolation=body.isolation,
-            protocol=body.protocol,
-            runtimes=body.runtimes,
+            slots=hello.slots,
+            root=hello.root,
+            isolation=hello.isolation,
+            protocol=hello.protocol,
+            runtimes=hello.runtimes,
             labels=has,
-            boot=body.boot,
-            home=body.home,
+            boot=hello.boot,
+            home=hello.home,
             apart=apart,
             last_seen_at=engine.now(),
             slots_free=0,
             warm=known.warm if known and not moved else (),
         )
         engine.put_runner(runner)
-        engine.delete(drains.KIND, runner.id)  # it was meant for the process before
         actor = Actor(role="runner", name=name, runner=runner.id, created_at=engine.now())
         return Registered(id=runner.id, token=issue_for_runner(engine, actor))
 
@@ -96,6 +98,8 @@ async def post_facts(call: Call, body: FactsPost) -> FactsReply:
     """Appends a runner's facts; safe to repeat for ever. Refuses `fenced`, `lease_over`, or `gap` with `next`."""
     runner_id = call.id("runner")
     call.actor.require_runner(runner_id)
+    if len(body.facts) > FACTS_PER_POST_MAX:
+        raise Refused("too_many", f"One request can tell {FACTS_PER_POST_MAX} facts, not {len(body.facts)}.")
     command = c.Report(runner=runner_id, epoch=body.epoch, first=body.first, facts=body.facts, of=body.of)
     done = await call.parts.handle(ids.parse(body.session, "session id"), command)
     return FactsReply(next=awaited(done.session, body.of))
@@ -162,6 +166,17 @@ async def list_runtimes(call: Call) -> shapes.Items[Runtime]:
         for runtime, runners in found.values()
     ]
     return shapes.Items(items=sorted(listed, key=lambda r: (r.name, r.version)))
+
+
+def _require_gone(call: Call, runner: placement.Runner, now: float) -> None:
+    """Two machines that call themselves alike would end each other's work in turn."""
+    config = call.parts.config
+    if placement.state_of(runner, now, config.poll_s, config.lease_s) != "gone":
+        raise Refused(
+            "name_taken",
+            f"Runner {runner.name} is online from another machine or folder.",
+            "Use another --name, or stop the other; the name is free one lease after its last word.",
+        )
 
 
 async def _require(call: Call) -> placement.Runner:

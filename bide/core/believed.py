@@ -1,0 +1,121 @@
+"""What a runner claims, brought within what can be: values of facts are bounded, impossible questions refused."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bide.core import ids
+from bide.core.hearing import cut
+from bide.core.limits import (
+    CUT_MARK_BYTES,
+    FACT_ITEMS_MAX,
+    MOMENT_MAX,
+    PROBLEM_BYTES,
+    PROCESS_CHARS,
+    RAW_BYTES,
+    ROOT_CHARS,
+    RUNTIMES_MAX,
+    SEQ_MAX,
+    SYNC_SESSIONS_MAX,
+    TEXT_BYTES,
+    TOOL_OUTPUT_BYTES,
+    WARM_TOLD_MAX,
+)
+from bide.core.refusals import Refused
+from bide.core.wire import ISOLATIONS, Register, Sync
+
+T = TypeVar("T", bound=Struct)
+_MOMENTS = frozenset(("at", "asked_at", "expires_at", "retry_at", "saved_at", "verified_at"))
+_TEXT_BYTES = {"output": TOOL_OUTPUT_BYTES, "frame": RAW_BYTES, "sentence": RAW_BYTES, "hint": RAW_BYTES}
+
+
+def believed(told: T) -> T:
+    """The fact with every value within its bounds; the same object when it is so already."""
+    fits = {}
+    for name in told.__struct_fields__:
+        value = getattr(told, name)
+        if (fit := _fit(name, value)) is not value:
+            fits[name] = fit
+    return replace(told, **fits) if fits else told
+
+
+def moment(seconds: float) -> float:
+    """Epoch seconds that a calendar has: 0 to the end of the year 9999."""
+    return float(_within(seconds, MOMENT_MAX))
+
+
+def short(text: str, limit: int) -> str:
+    """The text cut to about `limit` bytes with a mark; what was cut so already stays as it is."""
+    if len(text) * 4 <= limit or len(text.encode("utf-8", "replace")) <= limit + CUT_MARK_BYTES:
+        return text
+    return cut(text, limit)[0]
+
+
+def _fit(name: str, value: object) -> object:
+    match value:
+        case str():
+            return short(value, _TEXT_BYTES.get(name, TEXT_BYTES))
+        case bool() | None:
+            return value
+        case int() | float():
+            return _within(value, MOMENT_MAX if name in _MOMENTS else SEQ_MAX)
+        case tuple():
+            fits = tuple(_fit(name, one) for one in value[:FACT_ITEMS_MAX])
+            same = len(fits) == len(value) and all(a is b for a, b in zip(fits, value, strict=True))
+            return value if same else fits
+        case Struct():
+            return believed(value)
+    return value
+
+
+def _within(value: float, most: float) -> float:
+    """The value itself, or the nearest bound in its own type; what is no number at all is 0."""
+    if 0 <= value <= most:
+        return value
+    return type(value)(most) if value > most else type(value)(0)
+
+
+def bounded_hello(hello: Register) -> Register:
+    """The registration with its long words cut. Raises `Refused('bad_value')` for what no runner is or has."""
+    if len(hello.root) > ROOT_CHARS or "\0" in hello.root:
+        raise Refused("bad_value", f"{hello.root[:80]!r} cannot be a runner's folder.")
+    if hello.isolation not in ISOLATIONS:
+        known = ", ".join(sorted(ISOLATIONS))
+        raise Refused("bad_value", f"There is no isolation {hello.isolation[:80]!r}.", f"There are: {known}.")
+    _require_name(hello.boot, "process")
+    _require_name(hello.home, "folder")
+    if len(hello.runtimes) > RUNTIMES_MAX:
+        raise Refused("bad_value", f"A runner can have {RUNTIMES_MAX} runtimes, not {len(hello.runtimes)}.")
+    for runtime in hello.runtimes:
+        _require_name(runtime.name, "runtime")
+        _require_name(runtime.version, "version")
+        if "\0" in runtime.problem + runtime.hint:
+            raise Refused("bad_value", f"What is wrong with runtime {runtime.name} is not said in a text.")
+    runtimes = tuple(
+        replace(one, problem=short(one.problem, PROBLEM_BYTES), hint=short(one.hint, PROBLEM_BYTES))
+        for one in hello.runtimes
+    )
+    return replace(hello, runtimes=runtimes)
+
+
+def bounded_sync(ask: Sync) -> Sync:
+    """The sync without folders that are no session's. Raises `Refused`: `too_many`, `bad_id`, `bad_value`."""
+    sessions = [one.session for group in (ask.leases, ask.adopt, ask.returned) for one in group]
+    if len(sessions) > SYNC_SESSIONS_MAX:
+        raise Refused("too_many", f"One sync can name {SYNC_SESSIONS_MAX} sessions, not {len(sessions)}.")
+    if len(ask.warm) > WARM_TOLD_MAX:
+        raise Refused("too_many", f"One sync can name {WARM_TOLD_MAX} kept folders, not {len(ask.warm)}.")
+    for session in sessions:
+        if not ids.is_id(session):
+            ids.parse(session, "session id")
+            raise Refused("bad_id", f"{session[:80]!r} is not written as its id is.")
+    _require_name(ask.boot, "process")
+    return replace(ask, warm=tuple(filter(ids.is_id, ask.warm)), disk_free=max(0, min(ask.disk_free, SEQ_MAX)))
+
+
+def _require_name(text: str, what: str) -> None:
+    if len(text) > PROCESS_CHARS or not text.isprintable():
+        raise Refused("bad_value", f"{text[:80]!r} cannot name a {what}.", f"Use up to {PROCESS_CHARS} characters.")
