@@ -46,7 +46,7 @@ def test_a_runner_that_is_told_to_go_parks_all_it_holds_and_loses_nothing(shared
     assert leaving.process.wait(20) == 0, leaving.tail()
     for s in (waiting, working):
         now = s.shown("parked")
-        assert "drains" in now["reason"]
+        assert "drained" in now["reason"]
         assert now["checkpoint"]
         assert not s.events("session.interrupted", "environment.rolled_back", "environment.lost")
     assert working.events("turn.ended")[-1]["data"]["result"] == "completed", "the turn came to its own end"

@@ -124,12 +124,13 @@ async def test_a_database_that_says_nothing_is_reported_as_away_within_its_bound
 async def test_while_the_blob_store_is_away_the_session_keeps_its_runner_works_on_and_parks_when_it_is_back(
     answer: bytes,
 ) -> None:
-    async with fleet("east", lease_s=LONG_S) as there:
-        client, line = there.client("east"), there.lines["one", "east"]
+    async with fleet("east", runners=("one", "two"), lease_s=LONG_S) as there:
+        client, lines = there.client("east"), [there.lines[name, "east"] for name in ("one", "two")]
         session = await Session.start(there, client, "task", {"run": "echo before > file"})
         await session.shown("waiting")
         await session.first("checkpoint.saved")
-        line.spoil(b"/v1/blobs", answer)
+        for line in lines:
+            line.spoil(b"/v1/blobs", answer)
         assert (await session.say("more", "k1", {"run": "echo meanwhile >> file"}, {"say": "done"})).status_code == 200
         await session.first("assistant.message", text="done")
         asked = await client.post(f"{session.path}/events", json={"events": [{"type": "user.park"}]})
@@ -137,11 +138,12 @@ async def test_while_the_blob_store_is_away_the_session_keeps_its_runner_works_o
         for _ in range(10):
             assert (await session.look())["lifecycle"] == "active", "it keeps its runner while it cannot be saved"
             await asyncio.sleep(0.2)
-        line.heal()
+        holder = (await session.look())["runner_name"]
+        for line in lines:
+            line.heal()
         await session.shown("parked")
         assert not await session.events("session.interrupted", "environment.lost")
-        await there.lose("one")  # only what is saved comes back
-        there.run("one")
+        await there.lose(holder)  # only what is saved comes back
         assert (await session.say("again", "k2", {"run": "cat file"})).status_code == 200
         await session.first("tool.result", ok=True, output="before\nmeanwhile\n")
         await session.whole()

@@ -171,11 +171,11 @@ async def list_runtimes(call: Call) -> shapes.Items[Runtime]:
 def _require_gone(call: Call, runner: placement.Runner, now: float) -> None:
     """Two machines that call themselves alike would end each other's work in turn."""
     config = call.parts.config
-    if placement.state_of(runner, now, config.poll_s, config.lease_s) != "gone":
+    if placement.state_of(runner, now, config.poll_s, config.lease_s) in ("online", "draining"):
         raise Refused(
             "name_taken",
             f"Runner {runner.name} is online from another machine or folder.",
-            "Use another --name, or stop the other; the name is free one lease after its last word.",
+            "Use another --name, or stop the other; the name is free three polls after its last word.",
         )
 
 
