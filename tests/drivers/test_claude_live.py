@@ -172,10 +172,12 @@ async def test_a_kill_in_mid_tool_leaves_a_conversation_that_resumes(tmp_path: P
     live = await begin(tmp_path, gateway)
     session = live.job.session_id
     cut_off = live.deliver("work", bash("echo; sleep 300"), {"text": "never"})
-    await live.until(lambda: bool(live.of(Called)) and bool(live.survivors()))  # the call stands in the transcript
+    path = tmp_path / "home" / place(session)
+    await live.until(lambda: bool(live.of(Called)) and bool(live.survivors()))
+    await live.until(lambda: path.exists() and b"sleep 300" in path.read_bytes())  # it writes a little later
     await live.kill()
     assert live.events[-1] == Troubled("runtime_ended_early", "Claude Code ended in the middle of a turn.")
-    with (tmp_path / "home" / place(session)).open("ab") as transcript:
+    with path.open("ab") as transcript:
         transcript.write(b'{"type":"user","uuid":"to')
     again = await begin(tmp_path, gateway, session)
     assert again.dialogue.contains(cut_off) is True
