@@ -200,7 +200,9 @@ class Judge:
         if spoilt := [path for path, text in written.items() if memory.files.get(path) != text]:
             self._wrong(s.id, f"files are not as the conversation wrote them: {spoilt}")
         done = {mark for e in log if isinstance(e.fact, f.ToolCall) for mark in DONE.findall(e.fact.input)}
-        if untold := set(memory.remembered) - done:  # a checkpoint is only saved after all that was told before it
+        unheard = _cut_off(log, {i: row.text for i, row in rows.items()})
+        # A checkpoint is only saved after all that was told before it; what nobody heard any more is said to be so.
+        if untold := {mark for mark in set(memory.remembered) - done if mark.rpartition(".")[0] not in unheard}:
             self.found.lost.append(f"{s.id}: the log does not tell of what was done: {sorted(untold)}")
         self._work_is_there(s, log, consumed_at, rows, memory)
 
@@ -237,3 +239,18 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a conversation; a last one that is torn is none."""
     *whole, _ = path.read_bytes().split(b"\n")
     return [json.loads(line) for line in whole]
+
+
+def _cut_off(log: list[f.Envelope], texts: dict[str, str]) -> set[str]:
+    """The words of inputs in whose turn a runner was restarted: its log says that the last moment may be missing."""
+    told: set[str] = set()
+    found: set[str] = set()
+    for e in log:
+        match e.fact:
+            case f.TurnStarted(input_ids=input_ids):
+                told = set(input_ids)
+            case f.Receipt(input_id=input_id, status="delivered" | "consumed"):
+                told.add(input_id)
+            case f.Note(code="unheard"):
+                found |= {nonce_of(texts[i]) for i in told if i in texts}
+    return found

@@ -15,6 +15,11 @@ EARLIER = "Go back to the checkpoint before"
 RETRY = "Try the same checkpoint again"
 END = "End the session"
 
+UNHEARD = f.Note(
+    text="What the runtime did in the moment before its runner was restarted may not stand here. "
+    "Its own conversation and the files have it.",
+    code="unheard",
+)
 GO_ON = (
     "The runner of this session was replaced in the middle of your work. Check what the last command did, then go on."
 )

@@ -19,7 +19,7 @@ from bide.core.hearing import fact_of, restored_fact
 from bide.core.kept import Kept
 from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
-from bide.core.recovery import GO_ON
+from bide.core.recovery import GO_ON, UNHEARD
 from bide.core.saver import Saver
 from bide.core.session import RUNTIME_INPUTS, Pending
 from bide.core.toolcalls import ToolCalls
@@ -157,6 +157,7 @@ class Run:
         going_on = (self.turn_open or self.cut_short) and not self.interrupts
         if self.turn_open:
             self.record(f.RuntimeExited(reason="its runner was restarted"))
+            self.record(UNHEARD)
             self._close_turn("interrupted")
         self.cut_short = False
         return going_on
@@ -372,9 +373,8 @@ class Run:
         self.tries += 1
         if self.tries >= RUNTIME_TRIES_MAX:
             sentence = f"The runtime ended {self.tries} times without finishing a turn: {reason}"
-            self.record(
-                f.Error(code="runtime_failed", sentence=sentence, hint="Look at `bide logs`, then send a message.")
-            )
+            hint = "Look at `bide logs`, then send a message."
+            self.record(f.Error(code="runtime_failed", sentence=sentence, hint=hint))
             self.set_goal("fail", sentence)
 
     def _tell(self, order: r.Order) -> None:

@@ -49,7 +49,7 @@ def test_what_the_server_has_not_heard_is_told_first_and_then_the_folder_is_take
     assert machine.effects[0].adopt  # type: ignore[union-attr]
     assert machine.said[-1] == "assistant.message"
     assert "spawn" in machine << WARM
-    assert machine.said[-3:] == ["environment.restored", "runtime.exited", "turn.ended"]
+    assert machine.said[-4:] == ["environment.restored", "runtime.exited", "note", "turn.ended"]
 
 
 def test_the_turn_that_was_cut_off_goes_on_by_a_word_of_ours() -> None:
