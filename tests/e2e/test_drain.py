@@ -16,7 +16,7 @@ def test_a_drained_runner_loses_nothing_stays_there_and_takes_sessions_again_whe
     )
     works.tool_running(words["busy"])
     waits.shown("waiting")
-    shared.ok("POST", "/v1/runners/drained/drain", json={"deadline_s": 1.5})
+    shared.ok("POST", "/v1/runners/drained/drain", json={"deadline_s": 4})
     waits.shown("parked")
     assert works.count("turn.ended") == 0, "what works has time until the deadline"
     works.first("session.parked")
