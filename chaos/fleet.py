@@ -247,15 +247,15 @@ class Fleet:
         return folder
 
 
-def remove(folder: Path) -> None:
-    """Deletes the folder, also what a session made read-only."""
+def remove(folder: Path, *, strictly: bool = False) -> None:
+    """Deletes the folder, also what a session made read-only; `strictly`: raises where something cannot be deleted."""
     for path, folders, _ in os.walk(folder):
         for name in folders:
             with contextlib.suppress(OSError):
                 inner = Path(path, name)
                 if not inner.is_symlink():
                     inner.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=not strictly)
 
 
 def _free_port() -> int:

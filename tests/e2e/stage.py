@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from typing import Any
 
 import httpx2
 
+from chaos.fleet import remove
 from tests.e2e.model import Model, said
 
 LEASE_S = 6.0
@@ -181,7 +181,7 @@ class Stage:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         until(lambda: not processes_within(self.folder), why=lambda: processes_within(self.folder))
-        remove(self.folder)
+        remove(self.folder, strictly=True)
 
     def tails(self) -> str:
         """The last words of everybody."""
@@ -344,14 +344,3 @@ def staged(lease_s: float = LEASE_S, *, runner: bool = False) -> Iterator[Stage]
         yield stage
     finally:
         stage.end()
-
-
-def remove(folder: Path) -> None:
-    """Deletes the folder, also what a session made read-only."""
-    for path, folders, _ in os.walk(folder):
-        for name in folders:
-            with contextlib.suppress(OSError):
-                inner = Path(path, name)
-                if not inner.is_symlink():
-                    inner.chmod(stat.S_IRWXU)
-    shutil.rmtree(folder)

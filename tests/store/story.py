@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core import ids
-from bide.core.handle import Done, handle
+from bide.core.handle import Append, Done, Lock, Work, handle
 from bide.core.limits import LIMITS
 from bide.core.placement import Runner
 from bide.core.session import Session
@@ -153,3 +155,21 @@ def queue_of(
 
 def runner(name: str, slots_free: int = 0, *, boot: str = "", pool: str = "default") -> Runner:
     return Runner(id=uid("runner", name), name=name, pool=pool, slots=4, slots_free=slots_free, boot=boot)
+
+
+def writing_then_breaking(session: str) -> Job:
+    """A job with a bug behind its write: what it wrote must go, and nobody else's with it."""
+
+    def steps() -> Work:
+        locked = yield Lock(session=session)
+        assert locked is not None
+        assert locked.session is not None
+        seq = locked.session.last_seq + 1
+        fact = f.UserMessage(id=uid("half"), text="half")
+        envelope = f.Envelope(
+            id=fact.id, session_id=session, seq=seq, epoch=1, time=locked.now, turn=1, actor="ada", fact=fact
+        )
+        yield Append(session=replace(locked.session, last_seq=seq), envelopes=(envelope,))
+        raise RuntimeError("too late")
+
+    return steps

@@ -9,11 +9,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from bide.core import commands as c
-from bide.core import facts as f
-from bide.core.handle import Append, Done, Lock, Work
+from bide.core.handle import Done
 from bide.core.limits import STORE_GROUP_MAX
 from bide.core.refusals import Refused
 from bide.core.session import VERSION
@@ -24,7 +22,21 @@ from bide.store.postgres_reader import SQL
 from bide.store.wakeups import QUEUE
 from tests.store.fleet import SOON_S, Open, rebuilt, together
 from tests.store.postgres_server import PostgresServer, wheel
-from tests.store.story import Clock, begin, create, do, grant, job, report, runner, say, uid, whole, words
+from tests.store.story import (
+    Clock,
+    begin,
+    create,
+    do,
+    grant,
+    job,
+    report,
+    runner,
+    say,
+    uid,
+    whole,
+    words,
+    writing_then_breaking,
+)
 from tests.store.suite import StoreSuite
 
 
@@ -159,19 +171,7 @@ def test_a_bug_after_something_was_written_undoes_only_its_own(opened: Open) -> 
     store = opened()
     s = begin(store)
 
-    def writes_then_breaks() -> Work:
-        locked = yield Lock(session=s.id)
-        assert locked is not None
-        assert locked.session is not None
-        seq = locked.session.last_seq + 1
-        fact = f.UserMessage(id=uid("half"), text="half")
-        envelope = f.Envelope(
-            id=fact.id, session_id=s.id, seq=seq, epoch=1, time=locked.now, turn=1, actor="ada", fact=fact
-        )
-        yield Append(session=replace(locked.session, last_seq=seq), envelopes=(envelope,))
-        raise RuntimeError("too late")
-
-    results = store.perform([job(s.id, say(1)), writes_then_breaks, job(s.id, say(2)), job(s.id, say(3, " "))])
+    results = store.perform([job(s.id, say(1)), writing_then_breaking(s.id), job(s.id, say(2)), job(s.id, say(3, " "))])
     assert [type(r) for r in results] == [Done, RuntimeError, Done, Refused]
     assert [row.id for row in store.inputs(s.id)] == [uid("prompt", 0), say(1).id, say(2).id]
     after = store.session(s.id)

@@ -12,14 +12,27 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core import commands as c
-from bide.core import facts as f
-from bide.core.handle import Append, Done, Lock, Locked, Work
+from bide.core.handle import Done
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import VERSION
 from bide.store import sqlite, sqlite_file
 from bide.store.base import Engine, Page
 from bide.store.sqlite import SQL, STEPS, SqliteStore
-from tests.store.story import Clock, begin, create, do, job, report, runner, saved, say, uid, whole, words
+from tests.store.story import (
+    Clock,
+    begin,
+    create,
+    do,
+    job,
+    report,
+    runner,
+    saved,
+    say,
+    uid,
+    whole,
+    words,
+    writing_then_breaking,
+)
 from tests.store.suite import StoreSuite
 
 Open = Callable[[], SqliteStore]
@@ -119,19 +132,7 @@ def test_a_bug_after_something_was_written_undoes_only_its_own(opened: Open) -> 
     store = opened()
     s = begin(store)
 
-    def writes_then_breaks() -> Work:
-        locked: Locked | None = yield Lock(session=s.id)
-        assert locked is not None
-        assert locked.session is not None
-        seq = locked.session.last_seq + 1
-        fact = f.UserMessage(id=uid("half"), text="half")
-        envelope = f.Envelope(
-            id=fact.id, session_id=s.id, seq=seq, epoch=1, time=locked.now, turn=1, actor="ada", fact=fact
-        )
-        yield Append(session=replace(locked.session, last_seq=seq), envelopes=(envelope,))
-        raise RuntimeError("too late")
-
-    results = store.perform([job(s.id, say(1)), writes_then_breaks, job(s.id, say(2)), job(s.id, say(3, " "))])
+    results = store.perform([job(s.id, say(1)), writing_then_breaking(s.id), job(s.id, say(2)), job(s.id, say(3, " "))])
     assert [type(r) for r in results] == [Done, RuntimeError, Done, Refused]
     assert [row.id for row in store.inputs(s.id)] == [uid("prompt", 0), say(1).id, say(2).id]
     events = store.events(s.id, 0, 100)
