@@ -9,12 +9,16 @@ from typing import Any, Literal
 
 from msgspec import Struct, field
 
+from bide.core.happened import Happened
 from bide.core.nouns import (
     Answer,
+    Care,
     Checkpoint,
     Delivery,
+    ForkedFrom,
     Impact,
     Lost,
+    OnLoss,
     Outcome,
     Question,
     QuestionKind,
@@ -22,30 +26,116 @@ from bide.core.nouns import (
     ReceiptStatus,
     Workspace,
 )
+from bide.core.said import (
+    AssumptionRecorded,
+    QuestionAnswered,
+    QuestionAsked,
+    QuestionDeclined,
+    QuestionWithdrawn,
+    Receipt,
+    UserAnswer,
+    UserCancel,
+    UserExtend,
+    UserFork,
+    UserInterrupt,
+    UserMessage,
+    UserPark,
+    UserResume,
+    UserRewind,
+)
+from bide.core.saved import (
+    CheckpointFailed,
+    CheckpointFlagged,
+    CheckpointSaved,
+    EnvironmentChanged,
+    EnvironmentExpired,
+    EnvironmentLost,
+    EnvironmentMoved,
+    EnvironmentRestored,
+    EnvironmentRolledBack,
+    RuntimeExited,
+    RuntimeResumed,
+    RuntimeStarted,
+)
 
 __all__ = [
     "Answer",
+    "AssistantMessage",
+    "AssistantThought",
+    "AssumptionRecorded",
+    "Care",
     "Checkpoint",
+    "CheckpointFailed",
+    "CheckpointFlagged",
+    "CheckpointSaved",
+    "Cost",
+    "Created",
+    "DecidedFact",
     "Delivery",
+    "Ended",
+    "Envelope",
+    "EnvironmentChanged",
+    "EnvironmentExpired",
+    "EnvironmentLost",
+    "EnvironmentMoved",
+    "EnvironmentRestored",
+    "EnvironmentRolledBack",
+    "Error",
+    "Expiring",
+    "Fact",
+    "Forked",
+    "ForkedFrom",
+    "Gap",
     "Impact",
+    "Interrupted",
+    "Leased",
     "Lost",
+    "Note",
+    "OnLoss",
+    "Opaque",
     "Outcome",
+    "Parked",
+    "Parking",
     "Question",
+    "QuestionAnswered",
+    "QuestionAsked",
+    "QuestionDeclined",
     "QuestionKind",
     "QuestionStatus",
+    "QuestionWithdrawn",
+    "Queued",
+    "Raw",
+    "Receipt",
     "ReceiptStatus",
+    "Reopened",
+    "Resuming",
+    "Rewound",
+    "RunnerFact",
+    "RuntimeExited",
+    "RuntimeResumed",
+    "RuntimeStarted",
+    "ToolCall",
+    "ToolResult",
+    "TurnEnded",
+    "TurnStarted",
+    "UserAnswer",
+    "UserCancel",
+    "UserExtend",
+    "UserFork",
+    "UserInterrupt",
+    "UserMessage",
+    "UserPark",
+    "UserResume",
+    "UserRewind",
     "Workspace",
-]  # the nouns that come with the facts
-
-
-class _Fact(Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The tag is the event type."""
+    "tag_of",
+]
 
 
 # -- the session ------------------------------------------------------------------------------------------------------
 
 
-class Created(_Fact, frozen=True, kw_only=True, tag="session.created"):
+class Created(Happened, frozen=True, kw_only=True, tag="session.created"):
     project: str
     runtime: str
     title: str
@@ -58,16 +148,23 @@ class Created(_Fact, frozen=True, kw_only=True, tag="session.created"):
     environment_id: str
     author: str
     limits: dict[str, float]
-    on_loss: Literal["continue", "ask", "fail"] = "ask"
+    on_loss: OnLoss = "ask"  # of the saved workspace
+    on_rollback: OnLoss = "continue"  # to the last checkpoint
     labels: tuple[str, ...] = ()  # a runner must have them all
+    care: Care = Care()
+    # Of a fork only:
+    forked_from: ForkedFrom | None = None
+    family: str = ""  # whose packs it shares
+    checkpoint: Checkpoint | None = None  # what it begins with
+    task: str = ""  # of the session that it comes from
 
 
-class Queued(_Fact, frozen=True, kw_only=True, tag="session.queued"):
+class Queued(Happened, frozen=True, kw_only=True, tag="session.queued"):
     reason: str
     position: int = 0
 
 
-class Leased(_Fact, frozen=True, kw_only=True, tag="session.leased"):
+class Leased(Happened, frozen=True, kw_only=True, tag="session.leased"):
     runner: str
     epoch: int
     runner_name: str
@@ -75,16 +172,16 @@ class Leased(_Fact, frozen=True, kw_only=True, tag="session.leased"):
     adopts: int = 0  # the epoch whose facts may still come: the same runner goes on in the same folder
 
 
-class Resuming(_Fact, frozen=True, kw_only=True, tag="session.resuming"):
+class Resuming(Happened, frozen=True, kw_only=True, tag="session.resuming"):
     runner: str
     checkpoint: int
 
 
-class Parking(_Fact, frozen=True, kw_only=True, tag="session.parking"):
+class Parking(Happened, frozen=True, kw_only=True, tag="session.parking"):
     reason: str
 
 
-class Parked(_Fact, frozen=True, kw_only=True, tag="session.parked"):
+class Parked(Happened, frozen=True, kw_only=True, tag="session.parked"):
     """(runner) The checkpoint is verified and current, the runner is free."""
 
     checkpoint: int = 0
@@ -94,7 +191,7 @@ class Parked(_Fact, frozen=True, kw_only=True, tag="session.parked"):
     go_on: bool = False  # the park cut a turn short that nobody wanted stopped
 
 
-class Interrupted(_Fact, frozen=True, kw_only=True, tag="session.interrupted"):
+class Interrupted(Happened, frozen=True, kw_only=True, tag="session.interrupted"):
     """`held_until`: until then the former holder may still act. `revoked`: it may not come back to it."""
 
     reason: str
@@ -103,7 +200,7 @@ class Interrupted(_Fact, frozen=True, kw_only=True, tag="session.interrupted"):
     revoked: bool = False
 
 
-class Ended(_Fact, frozen=True, kw_only=True, tag="session.ended"):
+class Ended(Happened, frozen=True, kw_only=True, tag="session.ended"):
     """(runner, or decided when no runner holds the session)"""
 
     outcome: Outcome
@@ -111,37 +208,66 @@ class Ended(_Fact, frozen=True, kw_only=True, tag="session.ended"):
     expires_at: float = 0.0
 
 
-class Reopened(_Fact, frozen=True, kw_only=True, tag="session.reopened"):
+class Expiring(Happened, frozen=True, kw_only=True, tag="session.expiring"):
+    """A warning: `left_s` from now its workspace and conversation are deleted, unless somebody comes back to it."""
+
+    expires_at: float
+    left_s: float
+
+
+class Reopened(Happened, frozen=True, kw_only=True, tag="session.reopened"):
     input_id: str
+
+
+class Forked(Happened, frozen=True, kw_only=True, tag="session.forked"):
+    """Another session, `session`, begins with this one's checkpoint. `age_s`: how long before it was saved."""
+
+    session: str
+    checkpoint: int
+    age_s: float = 0.0
+
+
+class Rewound(Happened, frozen=True, kw_only=True, tag="session.rewound"):
+    """The session is parked with a checkpoint of its past, or of a line that it left before.
+
+    `abandoned` are inputs that the conversation holds no more, `restored` those that it holds again.
+    """
+
+    checkpoint: int
+    abandoned: tuple[str, ...] = ()
+    restored: tuple[str, ...] = ()
+    expires_at: float = 0.0
+    target: Checkpoint = field(name="to")
+    before: Checkpoint | None = None  # the one that it was built upon
 
 
 # -- turns and the runtime's own words (runner) -----------------------------------------------------------------------
 
 
-class TurnStarted(_Fact, frozen=True, kw_only=True, tag="turn.started"):
+class TurnStarted(Happened, frozen=True, kw_only=True, tag="turn.started"):
     input_ids: tuple[str, ...] = ()
 
 
-class TurnEnded(_Fact, frozen=True, kw_only=True, tag="turn.ended"):
+class TurnEnded(Happened, frozen=True, kw_only=True, tag="turn.ended"):
     result: Literal["completed", "interrupted", "failed", "lost"]
     detail: str = ""
 
 
-class AssistantMessage(_Fact, frozen=True, kw_only=True, tag="assistant.message"):
+class AssistantMessage(Happened, frozen=True, kw_only=True, tag="assistant.message"):
     text: str
 
 
-class AssistantThought(_Fact, frozen=True, kw_only=True, tag="assistant.thought"):
+class AssistantThought(Happened, frozen=True, kw_only=True, tag="assistant.thought"):
     text: str
 
 
-class ToolCall(_Fact, frozen=True, kw_only=True, tag="tool.call"):
+class ToolCall(Happened, frozen=True, kw_only=True, tag="tool.call"):
     id: str
     name: str
     input: str
 
 
-class ToolResult(_Fact, frozen=True, kw_only=True, tag="tool.result"):
+class ToolResult(Happened, frozen=True, kw_only=True, tag="tool.result"):
     id: str
     ok: bool
     output: str
@@ -150,174 +276,7 @@ class ToolResult(_Fact, frozen=True, kw_only=True, tag="tool.result"):
     blob: str = ""
 
 
-# -- inputs -----------------------------------------------------------------------------------------------------------
-
-
-class UserMessage(_Fact, frozen=True, kw_only=True, tag="user.message"):
-    id: str
-    text: str
-    delivery: Delivery = "next_turn"
-    attachments: tuple[str, ...] = ()
-
-
-class UserInterrupt(_Fact, frozen=True, kw_only=True, tag="user.interrupt"):
-    id: str
-    drop_queued: bool = False
-
-
-class UserAnswer(_Fact, frozen=True, kw_only=True, tag="user.answer"):
-    id: str
-    question_id: str
-    text: str = ""
-    choices: tuple[str, ...] = ()
-    decline: bool = False
-
-
-class UserCancel(_Fact, frozen=True, kw_only=True, tag="user.cancel"):
-    id: str
-
-
-class UserPark(_Fact, frozen=True, kw_only=True, tag="user.park"):
-    id: str
-
-
-class UserResume(_Fact, frozen=True, kw_only=True, tag="user.resume"):
-    id: str
-
-
-class UserExtend(_Fact, frozen=True, kw_only=True, tag="user.extend"):
-    id: str
-    until: float
-
-
-class Receipt(_Fact, frozen=True, kw_only=True, tag="user.receipt"):
-    """(runner, or decided) What became of an input."""
-
-    input_id: str
-    status: ReceiptStatus
-    how: str = ""
-    turn: int = 0
-    code: str = ""
-
-
-# -- questions and assumptions ----------------------------------------------------------------------------------------
-
-
-class QuestionAsked(_Fact, frozen=True, kw_only=True, tag="question.asked"):
-    """(runner, or decided for a loss)"""
-
-    question: Question
-
-
-class QuestionAnswered(_Fact, frozen=True, kw_only=True, tag="question.answered"):
-    question_id: str
-    input_id: str
-    by: str
-    via: str = ""
-    sources: tuple[str, ...] = ()
-    text: str = ""
-    choices: tuple[str, ...] = ()
-
-
-class QuestionDeclined(_Fact, frozen=True, kw_only=True, tag="question.declined"):
-    question_id: str
-    input_id: str
-    by: str
-    via: str = ""
-    text: str = ""
-
-
-class QuestionWithdrawn(_Fact, frozen=True, kw_only=True, tag="question.withdrawn"):
-    question_id: str
-    reason: str
-
-
-class AssumptionRecorded(_Fact, frozen=True, kw_only=True, tag="assumption.recorded"):
-    """(runner)"""
-
-    id: str
-    text: str
-    impact: Impact = "low"
-
-
-# -- environment, runtime, checkpoint ---------------------------------------------------------------------------------
-
-
-class EnvironmentRestored(_Fact, frozen=True, kw_only=True, tag="environment.restored"):
-    """(runner)"""
-
-    source: Literal["warm", "checkpoint", "fresh"]
-    checkpoint: int = 0
-    files: int = 0
-    bytes: int = 0
-    seconds: float = 0.0
-    kept: tuple[str, ...] = ()
-    not_kept: tuple[str, ...] = ()
-    stopped: tuple[str, ...] = ()
-    workspace: Workspace = Workspace()
-
-
-class EnvironmentMoved(_Fact, frozen=True, kw_only=True, tag="environment.moved"):
-    """(runner) The workspace's absolute path changed."""
-
-    source: str = field(name="from")
-    target: str = field(name="to")
-
-
-class EnvironmentRolledBack(_Fact, frozen=True, kw_only=True, tag="environment.rolled_back"):
-    checkpoint: int
-    turns: int
-    seconds: float
-    lost: tuple[Lost, ...]
-
-
-class EnvironmentLost(_Fact, frozen=True, kw_only=True, tag="environment.lost"):
-    """(runner, or decided)"""
-
-    reason: str
-    lost: tuple[Lost, ...] = ()
-
-
-class RuntimeStarted(_Fact, frozen=True, kw_only=True, tag="runtime.started"):
-    """(runner)"""
-
-    runtime: str
-    version: str
-    pid: int = 0
-    isolation: str = ""
-    runtime_session_id: str = ""
-
-
-class RuntimeResumed(_Fact, frozen=True, kw_only=True, tag="runtime.resumed"):
-    """(runner)"""
-
-    rung: Literal["native", "replayed", "fresh"]
-    reason: str = ""
-    version: str = ""
-    runtime_session_id: str = ""
-
-
-class RuntimeExited(_Fact, frozen=True, kw_only=True, tag="runtime.exited"):
-    """(runner)"""
-
-    reason: str
-
-
-class CheckpointSaved(_Fact, frozen=True, kw_only=True, tag="checkpoint.saved"):
-    """(runner)"""
-
-    checkpoint: Checkpoint
-
-
-class CheckpointFailed(_Fact, frozen=True, kw_only=True, tag="checkpoint.failed"):
-    """(runner, or decided at a deadline)"""
-
-    code: str
-    reason: str
-    retry_at: float = 0.0
-
-
-class Cost(_Fact, frozen=True, kw_only=True, tag="cost"):
+class Cost(Happened, frozen=True, kw_only=True, tag="cost"):
     """(runner)"""
 
     usd: float
@@ -325,25 +284,25 @@ class Cost(_Fact, frozen=True, kw_only=True, tag="cost"):
     model: str
 
 
-class Note(_Fact, frozen=True, kw_only=True, tag="note"):
+class Note(Happened, frozen=True, kw_only=True, tag="note"):
     text: str
     code: str = ""
 
 
-class Error(_Fact, frozen=True, kw_only=True, tag="error"):
+class Error(Happened, frozen=True, kw_only=True, tag="error"):
     code: str
     sentence: str
     hint: str = ""
 
 
-class Raw(_Fact, frozen=True, kw_only=True, tag="raw"):
+class Raw(Happened, frozen=True, kw_only=True, tag="raw"):
     """(runner) A frame the driver does not know."""
 
     runtime: str
     frame: str
 
 
-class Gap(_Fact, frozen=True, kw_only=True, tag="gap"):
+class Gap(Happened, frozen=True, kw_only=True, tag="gap"):
     """Something is missing from the log, and why."""
 
     source: int = field(name="from")
@@ -353,13 +312,13 @@ class Gap(_Fact, frozen=True, kw_only=True, tag="gap"):
 
 RunnerFact = (
     Parked | Ended | TurnStarted | TurnEnded | AssistantMessage | AssistantThought | ToolCall | ToolResult | Receipt
-    | QuestionAsked | AssumptionRecorded | EnvironmentRestored | EnvironmentMoved | EnvironmentLost | RuntimeStarted
+    | QuestionAsked | AssumptionRecorded | EnvironmentRestored | EnvironmentMoved | EnvironmentChanged | EnvironmentLost | RuntimeStarted
     | RuntimeResumed | RuntimeExited | CheckpointSaved | CheckpointFailed | Cost | Note | Error | Raw | Gap
 )  # fmt: skip
 DecidedFact = (
     Created | Queued | Leased | Resuming | Parking | Interrupted | Reopened | UserMessage | UserInterrupt | UserAnswer
-    | UserCancel | UserPark | UserResume | UserExtend | QuestionAnswered | QuestionDeclined | QuestionWithdrawn
-    | EnvironmentRolledBack
+    | UserCancel | UserPark | UserResume | UserExtend | UserFork | UserRewind | Forked | Rewound | QuestionAnswered
+    | QuestionDeclined | QuestionWithdrawn | EnvironmentRolledBack | EnvironmentExpired | CheckpointFlagged | Expiring
 )  # fmt: skip
 Fact = RunnerFact | DecidedFact
 

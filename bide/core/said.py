@@ -1,0 +1,110 @@
+"""Facts about what people send in and what sessions ask them. Those marked (runner) are reported by a runner."""
+
+from __future__ import annotations
+
+from bide.core.happened import Happened
+from bide.core.nouns import Delivery, Impact, Question, ReceiptStatus
+
+# -- inputs ----------------------------------------------------------------------------------------------------------
+
+
+class UserMessage(Happened, frozen=True, kw_only=True, tag="user.message"):
+    id: str
+    text: str
+    delivery: Delivery = "next_turn"
+    attachments: tuple[str, ...] = ()
+
+
+class UserInterrupt(Happened, frozen=True, kw_only=True, tag="user.interrupt"):
+    id: str
+    drop_queued: bool = False
+
+
+class UserAnswer(Happened, frozen=True, kw_only=True, tag="user.answer"):
+    id: str
+    question_id: str
+    text: str = ""
+    choices: tuple[str, ...] = ()
+    decline: bool = False
+
+
+class UserCancel(Happened, frozen=True, kw_only=True, tag="user.cancel"):
+    id: str
+
+
+class UserPark(Happened, frozen=True, kw_only=True, tag="user.park"):
+    id: str
+
+
+class UserResume(Happened, frozen=True, kw_only=True, tag="user.resume"):
+    id: str
+
+
+class UserExtend(Happened, frozen=True, kw_only=True, tag="user.extend"):
+    id: str
+    until: float
+
+
+class UserFork(Happened, frozen=True, kw_only=True, tag="user.fork"):
+    """As it was asked; `session.forked` says what came of it. `text`: the first message to the new session."""
+
+    id: str
+    checkpoint: int = 0  # 0: the newest
+    session: str  # the new one
+    title: str = ""
+    text: str = ""
+
+
+class UserRewind(Happened, frozen=True, kw_only=True, tag="user.rewind"):
+    id: str
+    checkpoint: int
+
+
+class Receipt(Happened, frozen=True, kw_only=True, tag="user.receipt"):
+    """(runner, or decided) What became of an input."""
+
+    input_id: str
+    status: ReceiptStatus
+    how: str = ""
+    turn: int = 0
+    code: str = ""
+
+
+# -- questions and assumptions ---------------------------------------------------------------------------------------
+
+
+class QuestionAsked(Happened, frozen=True, kw_only=True, tag="question.asked"):
+    """(runner, or decided for a loss)"""
+
+    question: Question
+
+
+class QuestionAnswered(Happened, frozen=True, kw_only=True, tag="question.answered"):
+    question_id: str
+    input_id: str
+    by: str
+    via: str = ""
+    sources: tuple[str, ...] = ()
+    text: str = ""
+    choices: tuple[str, ...] = ()
+
+
+class QuestionDeclined(Happened, frozen=True, kw_only=True, tag="question.declined"):
+    question_id: str
+    input_id: str
+    by: str
+    via: str = ""
+    text: str = ""
+
+
+class QuestionWithdrawn(Happened, frozen=True, kw_only=True, tag="question.withdrawn"):
+    question_id: str
+    reason: str
+
+
+class AssumptionRecorded(Happened, frozen=True, kw_only=True, tag="assumption.recorded"):
+    """(runner)"""
+
+    id: str
+    text: str
+    impact: Impact = "low"
