@@ -7,9 +7,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from bide.cli import out, tables, when
+from bide.cli import out, tables
 from bide.cli.flags import FLAGS, Flags
 from bide.client import shapes
+from bide.core.quantities import amount
 
 
 async def limits(
@@ -26,16 +27,17 @@ async def limits(
 
 def table(found: Iterable[shapes.Limit]) -> None:
     """Prints limits as people read them."""
+    each = list(found)
     rows = [
-        (one["name"], _value(one["value"], one["unit"]), one["origin"].replace("_", " "), one["kept"]) for one in found
+        (one["name"], amount(one["value"], one["unit"]), _bounds(one), one["origin"].replace("_", " "), one["kept"])
+        for one in each
     ]
-    tables.show(("limit", "value", "from", "what it means"), rows, wraps="what it means")
+    tables.show(("limit", "value", "can be", "from", "what it means"), rows, wraps="what it means")
+    if own := [one["name"] for one in each if one["origin"] != "built_in"]:
+        out.tell(f"Not as built in: {', '.join(own)}.")
 
 
-def _value(value: float, unit: str) -> str:
-    match unit:
-        case "s":
-            return when.span(value)
-        case "bytes":
-            return when.size(value)
-    return f"{value:g}"
+def _bounds(one: shapes.Limit) -> str:
+    if one["min"] == one["max"]:
+        return "fixed"
+    return f"{amount(one['min'], one['unit'])} to {amount(one['max'], one['unit'])}"

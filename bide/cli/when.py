@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, time, timedelta, tzinfo
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 
 from bide.core.limits import DAY, DURATION_S_MAX, HOUR, MINUTE
+from bide.core.quantities import count as count
+from bide.core.quantities import size as size
+from bide.core.quantities import span as span
 
 _UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
-_CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
+_SPOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|an?) ?(second|minute|hour|day|week)s?")
+_CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])|(1[0-2]|0?[1-9])(?::([0-5][0-9]))? ?([ap])m|(noon)")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+_MOMENTS = "in 3 days, monday 09:00, tomorrow, or 2031-05-04T09:00"
 
 
 def duration(text: str) -> float:
@@ -30,15 +36,20 @@ def duration(text: str) -> float:
 
 
 def moment(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
-    """The moment in UTC that `+3d`, `monday 09:00`, `tomorrow`, `18:30` or an ISO 8601 time means.
+    """The moment in UTC that `in 3 days`, `+3d`, `monday 09:00`, `tomorrow`, `18:30` or an ISO 8601 time means.
 
     What names no zone is read in `zone` (None: this machine's), by its clock on that day, summer time or not. A day
-    without a time means the end of that day. Raises ValueError with a sentence.
+    without a time means the end of that day; the name of a day is the next one that is not over. Of a time that the
+    clock shows twice that day the later is meant, and one that it leaves out is as much later as it leaves out.
+    Raises ValueError with a sentence.
     """
     given, now = " ".join(text.strip().lower().split()), now.astimezone(UTC)
-    found = _after(given, now) or _iso(text.strip(), zone) or _on_a_day(given, now, zone)
+    try:
+        found = _after(given, now) or _iso(text.strip(), zone) or _on_a_day(given, now, zone)
+    except OverflowError:  # calendars end with the year 9999
+        raise ValueError(f"{text.strip()} is too far away.") from None
     if found is None:
-        raise ValueError(f"{text!r} is not a moment. Write +3d, monday 09:00, tomorrow, or 2031-05-04T09:00.")
+        raise ValueError(f"{text!r} is not a moment. Write {_MOMENTS}.")
     if found <= now:
         at = f"{local(found, zone):%Y-%m-%d %H:%M}"
         raise ValueError(
@@ -52,15 +63,19 @@ def _names_its_day(text: str) -> bool:
 
 
 def _after(given: str, now: datetime) -> datetime | None:
-    if not given.startswith("+") and not _PART.fullmatch(given):
+    said = given.removeprefix("in ").removeprefix("+").strip()
+    if spoken := _SPOKEN.fullmatch(said):
+        number = "1" if spoken[1] in ("a", "an") else spoken[1]
+        said = f"{number}{spoken[2][0]}"
+    elif said == given and not _PART.fullmatch(given):
         return None
-    return now + timedelta(seconds=duration(given.removeprefix("+")))
+    return now + timedelta(seconds=duration(said))
 
 
 def _iso(given: str, zone: tzinfo | None) -> datetime | None:
+    with suppress(ValueError):
+        return _end_of(datetime.combine(date.fromisoformat(given), time()), zone)
     try:
-        if re.fullmatch(r"\d{4}-\d\d-\d\d", given):
-            return _end_of(datetime.fromisoformat(given), zone)
         found = datetime.fromisoformat(given)
     except ValueError:
         return None
@@ -68,28 +83,43 @@ def _iso(given: str, zone: tzinfo | None) -> datetime | None:
 
 
 def _on_a_day(given: str, now: datetime, zone: tzinfo | None) -> datetime | None:
-    day, _, clock = given.rpartition(" ")
-    at = _CLOCK.fullmatch(clock)
-    if at is None:
-        day = given
+    day, clock = _split(given)
     here = local(now, zone).replace(tzinfo=None)
     start = datetime.combine(here.date(), time())
-    if day in _DAYS:
-        start += timedelta(days=(_DAYS.index(day) - here.weekday()) % 7)
+    named = [name for name in _DAYS if day in (name, name[:3])]
+    if named:
+        start += timedelta(days=(_DAYS.index(named[0]) - here.weekday()) % 7)
         repeat = 7
-    elif day in ("", "today", "tomorrow") and (day or at):
+    elif day in ("", "today", "tomorrow") and (day or clock):
         start += timedelta(days=day == "tomorrow")
         repeat = 1 if not day else 0
     else:
         return None
-    found = _at(start, at, zone)
-    return found if found > now or not repeat else _at(start + timedelta(days=repeat), at, zone)
+    found = _at(start, clock, zone)
+    return found if found > now or not repeat else _at(start + timedelta(days=repeat), clock, zone)
 
 
-def _at(day: datetime, clock: re.Match[str] | None, zone: tzinfo | None) -> datetime:
-    if clock is None:
-        return _end_of(day, zone)
-    return _in_zone(day.replace(hour=int(clock[1]), minute=int(clock[2])), zone)
+def _split(given: str) -> tuple[str, time | None]:
+    """`monday at 9 am` as its day and its time; all of it is the day where it ends in no time."""
+    words = given.split()
+    for place in range(len(words)):
+        clock = _CLOCK.fullmatch(" ".join(words[place:]))
+        if clock is not None:
+            day = words[:place]
+            return " ".join(day[:-1] if day and day[-1] == "at" else day), _read(clock)
+    return given, None
+
+
+def _read(clock: re.Match[str]) -> time:
+    if clock[1]:
+        return time(int(clock[1]), int(clock[2]))
+    if clock[3]:
+        return time(int(clock[3]) % 12 + 12 * (clock[5] == "p"), int(clock[4] or 0))
+    return time(12)
+
+
+def _at(day: datetime, clock: time | None, zone: tzinfo | None) -> datetime:
+    return _end_of(day, zone) if clock is None else _in_zone(datetime.combine(day.date(), clock), zone)
 
 
 def _end_of(day: datetime, zone: tzinfo | None) -> datetime:
@@ -97,7 +127,9 @@ def _end_of(day: datetime, zone: tzinfo | None) -> datetime:
 
 
 def _in_zone(plain: datetime, zone: tzinfo | None) -> datetime:
-    return (plain.replace(tzinfo=zone) if zone else plain.astimezone()).astimezone(UTC)
+    """The later of what the clock can mean: keeping too long harms nobody."""
+    readings = (plain.replace(fold=0), plain.replace(fold=1))
+    return max((one.replace(tzinfo=zone) if zone else one.astimezone()).astimezone(UTC) for one in readings)
 
 
 def local(moment: datetime, zone: tzinfo | None = None) -> datetime:
@@ -127,32 +159,11 @@ def since(text: str | None, now: datetime) -> str:
     return "" if at is None else span(max(0, int((now - at).total_seconds())))
 
 
-def span(seconds: float) -> str:
-    """A duration in its two largest units: `2h 30m`, `3d`, `45s`."""
-    if seconds < 1:
-        return "0s" if seconds < 0.05 else f"{seconds:.1f}s"
-    if seconds < 10 and not float(seconds).is_integer():
-        return f"{seconds:.1f}s"
-    left = round(seconds)
-    parts: list[str] = []
-    for unit in ("d", "h", "m", "s"):
-        count, left = divmod(left, int(_UNITS[unit]))
-        if count or parts:
-            parts.append(f"{count}{unit}" if count else "")
-        if len(parts) == 2:
-            break
-    return " ".join(filter(None, parts))
-
-
-def size(count: float) -> str:
-    """Bytes as people read them."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if count < 1024 or unit == "GiB":
-            return f"{count:.0f} {unit}" if count >= 10 or unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1024
-    raise AssertionError("the last unit takes all")
-
-
-def count(number: int, noun: str) -> str:
-    """`1 turn`, `2 turns`."""
-    return f"{number} {noun}" + "s" * (number != 1)
+def until(text: str | None, now: datetime, zone: tzinfo | None = None) -> str:
+    """A moment of the API ahead, by the clock of the zone and with its name: `Mon 7 Dec 09:00 CET (in 6d 4h)`."""
+    at = parsed(text)
+    if at is None:
+        return ""
+    here, left = local(at, zone), (at - now).total_seconds()
+    year = f" {here.year}" if here.year != local(now, zone).year else ""
+    return f"{here:%a} {here.day} {here:%b}{year} {here:%H:%M %Z}" + (f" (in {span(left)})" if left > 0 else "")
