@@ -12,6 +12,7 @@ from bide.core.hearing import cut
 from bide.core.limits import (
     CUT_MARK_BYTES,
     FACT_ITEMS_MAX,
+    KEEPS_TOLD_MAX,
     MOMENT_MAX,
     PROBLEM_BYTES,
     PROCESS_CHARS,
@@ -108,12 +109,15 @@ def bounded_sync(ask: Sync) -> Sync:
         raise Refused("too_many", f"One sync can name {SYNC_SESSIONS_MAX} sessions, not {len(sessions)}.")
     if len(ask.warm) > WARM_TOLD_MAX:
         raise Refused("too_many", f"One sync can name {WARM_TOLD_MAX} kept folders, not {len(ask.warm)}.")
+    if len(ask.keeps) > KEEPS_TOLD_MAX:
+        raise Refused("too_many", f"One sync can name {KEEPS_TOLD_MAX} sessions kept, not {len(ask.keeps)}.")
     for session in sessions:
         if not ids.is_id(session):
             ids.parse(session, "session id")
             raise Refused("bad_id", f"{session[:80]!r} is not written as its id is.")
     _require_name(ask.boot, "process")
-    return replace(ask, warm=tuple(filter(ids.is_id, ask.warm)), disk_free=max(0, min(ask.disk_free, SEQ_MAX)))
+    warm, keeps = (tuple(filter(ids.is_id, names)) for names in (ask.warm, ask.keeps))
+    return replace(ask, warm=warm, keeps=keeps, disk_free=max(0, min(ask.disk_free, SEQ_MAX)))
 
 
 def _require_name(text: str, what: str) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 from msgspec import Struct
 
-from bide.core.facts import Delivery, RunnerFact
+from bide.core.facts import Care, Delivery, Lost, OnLoss, RunnerFact
 
 
 class Create(Struct, frozen=True, kw_only=True):
@@ -25,8 +24,10 @@ class Create(Struct, frozen=True, kw_only=True):
     prompt: str
     input_id: str
     limits: dict[str, float]
-    on_loss: Literal["continue", "ask", "fail"] = "ask"
+    on_loss: OnLoss = "ask"
+    on_rollback: OnLoss = "continue"
     labels: tuple[str, ...] = ()
+    care: Care = Care()
 
 
 class Say(Struct, frozen=True, kw_only=True):
@@ -87,8 +88,33 @@ class Extend(Struct, frozen=True, kw_only=True):
     until: float
 
 
-INPUTS = (Say, Interrupt, Answer, Cancel, Park, Resume, Extend)
-Input = Say | Interrupt | Answer | Cancel | Park | Resume | Extend
+class Fork(Struct, frozen=True, kw_only=True):
+    """Begin another session, `session`, with a checkpoint of this one; 0: the newest. `text`: its first message.
+
+    `held` is the root of that checkpoint, which is certain to stay for a session that begins with it before
+    `held_until`; empty: there is none.
+    """
+
+    id: str
+    author: str
+    session: str
+    held: str = ""
+    held_until: float = math.inf
+    checkpoint: int = 0
+    title: str = ""
+    text: str = ""
+
+
+class Rewind(Struct, frozen=True, kw_only=True):
+    """Take the session back to a checkpoint."""
+
+    id: str
+    author: str
+    checkpoint: int
+
+
+INPUTS = (Say, Interrupt, Answer, Cancel, Park, Resume, Extend, Fork, Rewind)
+Input = Say | Interrupt | Answer | Cancel | Park | Resume | Extend | Fork | Rewind
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -143,6 +169,14 @@ class Report(Struct, frozen=True, kw_only=True):
     of: int = 0
 
 
+class Flag(Struct, frozen=True, kw_only=True):
+    """A look at a saved checkpoint found it damaged, or whole (`what` is empty)."""
+
+    checkpoint: int
+    what: tuple[Lost, ...]
+    reason: str
+
+
 class Wake(Struct, frozen=True, kw_only=True):
     """Time has passed. No lease ends before `outage_until`; a word that comes later than `good_until` knows nothing of
     an outage in between, and changes nothing.
@@ -152,4 +186,4 @@ class Wake(Struct, frozen=True, kw_only=True):
     good_until: float = math.inf
 
 
-Command = Create | Input | Grant | Renew | Adopt | Disown | Report | Wake
+Command = Create | Input | Grant | Renew | Adopt | Disown | Report | Flag | Wake

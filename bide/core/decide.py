@@ -9,19 +9,27 @@ from msgspec.structs import replace
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core import ids
+from bide.core.branching import go_back_if_asked
 from bide.core.draft import Draft
+from bide.core.flags import flag
 from bide.core.inputs import accept, check_text
+from bide.core.keeping import time_passes
 from bide.core.lease import adopt, disown, grant, renew
 from bide.core.limits import RETRY_PARK_S
-from bide.core.recovery import end, forfeit, give_up, settle_controls
+from bide.core.recovery import end, forfeit, give_up, park, settle_controls
 from bide.core.refusals import Refused
 from bide.core.report import report
-from bide.core.session import Lifecycle, Session
+from bide.core.session import Lifecycle, Session, rewinding
 
 
-def decide(session_id: str, s: Session | None, command: c.Command, now: float) -> Draft:
-    """The draft of what the command leads to; its envelopes may be none. Raises `Refused`."""
-    d = Draft(session_id, s, now)
+def decide(
+    session_id: str, s: Session | None, command: c.Command, now: float, saves: tuple[f.Checkpoint, ...] = ()
+) -> Draft:
+    """The draft of what the command leads to; its envelopes may be none. Raises `Refused`.
+
+    `saves` are the checkpoints ever saved of the session, for commands about them and while it rewinds.
+    """
+    d = Draft(session_id, s, now, saves)
     if isinstance(command, c.Create):
         if s is None:
             _create(d, command)
@@ -29,7 +37,10 @@ def decide(session_id: str, s: Session | None, command: c.Command, now: float) -
     if s is None:
         raise Refused("no_session", f"There is no session {session_id}.")
     match command:
-        case c.Say() | c.Interrupt() | c.Answer() | c.Cancel() | c.Park() | c.Resume() | c.Extend():
+        case (
+            c.Say() | c.Interrupt() | c.Answer() | c.Cancel() | c.Park() | c.Resume() | c.Extend() | c.Fork()
+            | c.Rewind()
+        ):  # fmt: skip
             accept(d, command)
         case c.Grant():
             grant(d, command)
@@ -41,10 +52,13 @@ def decide(session_id: str, s: Session | None, command: c.Command, now: float) -
             disown(d, command)
         case c.Report():
             report(d, command)
+        case c.Flag():
+            flag(d, command)
         case c.Wake():
             _wake(d, command)
         case _:
             assert_never(command)
+    go_back_if_asked(d)
     return d
 
 
@@ -64,7 +78,9 @@ def _create(d: Draft, command: c.Create) -> None:
             author=command.author,
             limits=command.limits,
             on_loss=command.on_loss,
+            on_rollback=command.on_rollback,
             labels=command.labels,
+            care=command.care,
         ),
         actor=command.author,
     )
@@ -87,6 +103,8 @@ def _wake(d: Draft, command: c.Wake) -> None:
             d.add(f.Parking(reason=f"it waited for {s.turn.waiting_for} longer than {window:g} s"))
     elif s.lifecycle is Lifecycle.QUEUED and s.recovery_until and now >= max(s.recovery_until, command.outage_until):
         give_up(d, s.reason or "its runner did not come back")
+    else:
+        time_passes(d, command.outage_until)
 
 
 def _lease_over(d: Draft) -> None:
@@ -109,6 +127,11 @@ def _phase_over(d: Draft) -> None:
         d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))
         forfeit(d, reason)
         end(d, "cancelled", "Cancelled; its runner did not stop in time, so the last checkpoint is what is kept.")
+    elif rewinding(s):
+        reason = f"runner {runner} did not stop and save in time"
+        d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))
+        forfeit(d, reason)
+        park(d, reason)
     elif s.parking:
         reason = "Saving took too long; the session stays with its runner and is parked later."
         d.add(f.CheckpointFailed(code="parking_stalled", reason=reason, retry_at=d.now + RETRY_PARK_S))

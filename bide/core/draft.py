@@ -8,7 +8,8 @@ from bide.core.evolve import COUNTED, created, evolve, require_legal
 from bide.core.session import Session
 
 _INPUTS = (
-    f.UserMessage, f.UserInterrupt, f.UserAnswer, f.UserCancel, f.UserPark, f.UserResume, f.UserExtend,
+    f.UserMessage, f.UserInterrupt, f.UserAnswer, f.UserCancel, f.UserPark, f.UserResume, f.UserExtend, f.UserFork,
+    f.UserRewind,
 )  # fmt: skip
 BIDE = "bide"  # the actor of what nobody asked for by name
 
@@ -16,9 +17,11 @@ BIDE = "bide"  # the actor of what nobody asked for by name
 class Draft:
     """The state `s` so far, and the `envelopes` that led to it. Lives for one call of `decide`."""
 
-    def __init__(self, session_id: str, s: Session | None, now: float) -> None:
-        self.session_id, self._s, self.now = session_id, s, now
+    def __init__(self, session_id: str, s: Session | None, now: float, saves: tuple[f.Checkpoint, ...] = ()) -> None:
+        """`saves` are the checkpoints ever saved of the session, oldest first, where the decision is about them."""
+        self.session_id, self._s, self.now, self.saves = session_id, s, now, saves
         self.envelopes: list[f.Envelope] = []
+        self.fork: Draft | None = None  # of the session that begins with one of this one's checkpoints
         self.of = 0  # the epoch that a runner's facts are of; 0: the current one
         self._ids = ""
         self._counted: f.Envelope | None = None  # the last of those that `_s` has still to count
@@ -52,6 +55,8 @@ class Draft:
         envelope = self._envelope(fact, s.last_seq + 1, epoch, turn, actor, n)
         self._s = evolve(s, envelope)
         self.envelopes.append(envelope)
+        if isinstance(fact, f.CheckpointSaved):
+            self.saves = (*self.saves, fact.checkpoint)
 
     def _count(self, fact: f.Fact, actor: str, n: int) -> None:
         """One of a run of facts that only count: the state is made anew once, after the last of them."""

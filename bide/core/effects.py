@@ -134,6 +134,8 @@ class Restored(Struct, frozen=True, kw_only=True):
     memory: frozenset[str] | None = frozenset()  # None: it cannot be read
     moved: tuple[str, str] | None = None
     notes: tuple[str, ...] = ()  # more plain words for the coding agent
+    found: tuple[str, ...] = ()  # and for people as well
+    toolchain: dict[str, tuple[str, str]] = {}  # what is not as it was: name -> (then, now)
     isolation: str = ""
 
 
@@ -160,6 +162,7 @@ class Captured(Struct, frozen=True, kw_only=True):
     not_kept: tuple[str, ...] = ()
     stopped: tuple[str, ...] = ()
     workspace: f.Workspace = f.Workspace()
+    toolchain: dict[str, str] = {}
 
 
 class NotCaptured(Struct, frozen=True, kw_only=True):

@@ -7,13 +7,12 @@ from msgspec.structs import replace
 
 from bide.core import facts as f
 from bide.core import ids
+from bide.core.evolve_saved import begun_after, checkpoint_after, environment_after, keeping_after, kept, rewound_after
 from bide.core.limits import (
     CANCELLING_S,
     CLOSED_MAX,
     FILES_NOTED_MAX,
     PARKING_S,
-    REPORT_LINES_MAX,
-    REPORT_LOST_MAX,
     STARTING_S,
     TASK_CHARS,
 )
@@ -29,6 +28,8 @@ from bide.core.session import (
     Turn,
     Unsaved,
     retimed,
+    stopping,
+    stopping_s,
 )  # fmt: skip
 
 
@@ -38,7 +39,7 @@ class Illegal(AssertionError):
 
 def created(session_id: str, fact: f.Created, now: float) -> Session:
     """The session right after its first fact, which has seq 1."""
-    return Session(
+    s = Session(
         id=session_id,
         project=fact.project,
         title=fact.title,
@@ -48,21 +49,36 @@ def created(session_id: str, fact: f.Created, now: float) -> Session:
         model=fact.model,
         pool=fact.pool,
         labels=fact.labels,
+        care=fact.care,
         author=fact.author,
         limits=fact.limits,
         on_loss=fact.on_loss,
+        on_rollback=fact.on_rollback,
         workspace=f.Workspace(repository=fact.repository, branch=fact.branch),
         environment=Environment(id=fact.environment_id),
         created_at=now,
         since=now,
         queued_at=now,
         last_seq=1,
+        family=fact.family,
+        forked_from=fact.forked_from,
+        task=fact.task,
     )
+    return s if fact.checkpoint is None else begun_after(s, fact.checkpoint)
 
 
 # Facts that change nothing of a session but its counters: most of a transcript.
 COUNTED: frozenset[type[f.Fact]] = frozenset(
-    (f.AssistantMessage, f.AssistantThought, f.ToolResult, f.AssumptionRecorded, f.Raw, f.Note, f.Gap)
+    (
+        f.AssistantMessage,
+        f.AssistantThought,
+        f.ToolResult,
+        f.AssumptionRecorded,
+        f.EnvironmentChanged,
+        f.Raw,
+        f.Note,
+        f.Gap,
+    )
 )
 
 
@@ -91,7 +107,10 @@ def evolve(s: Session, e: f.Envelope) -> Session:
 def _apply(s: Session, e: f.Envelope) -> Session:
     fact = e.fact
     match fact:
-        case f.UserMessage() | f.UserInterrupt() | f.UserAnswer() | f.UserCancel() | f.UserPark() | f.UserResume():
+        case (
+            f.UserMessage() | f.UserInterrupt() | f.UserAnswer() | f.UserCancel() | f.UserPark() | f.UserResume()
+            | f.UserRewind()
+        ):  # fmt: skip
             return _accepted(s, e)
         case f.Receipt():
             return retimed(_receipted(s, fact), e.time)
@@ -101,14 +120,16 @@ def _apply(s: Session, e: f.Envelope) -> Session:
             return _worked(s, e)
         case f.Leased() | f.Interrupted() | f.Queued() | f.Parked() | f.Ended() | f.Parking() | f.Resuming():
             return _moved(s, e)
-        case f.EnvironmentRestored() | f.EnvironmentLost() | f.EnvironmentRolledBack():
-            return _environment(s, e)
-        case f.CheckpointSaved() | f.CheckpointFailed():
-            return _checkpointed(s, e)
+        case f.EnvironmentRestored() | f.EnvironmentLost() | f.EnvironmentRolledBack() | f.EnvironmentExpired():
+            return environment_after(s, e)
+        case f.CheckpointSaved() | f.CheckpointFailed() | f.CheckpointFlagged():
+            return checkpoint_after(s, e)
         case f.RuntimeStarted(runtime_session_id=chosen) | f.RuntimeResumed(runtime_session_id=chosen):
             return replace(s, runtime_session_id=chosen or s.runtime_session_id)
-        case f.UserExtend(until=until):
-            return replace(s, expires_at=until)
+        case f.UserExtend() | f.Expiring():
+            return keeping_after(s, e)
+        case f.Rewound():
+            return rewound_after(_at_rest(s), fact, e.time)
         case f.Error():
             return replace(s, reason=fact.sentence)
     return s
@@ -116,7 +137,10 @@ def _apply(s: Session, e: f.Envelope) -> Session:
 
 def _accepted(s: Session, e: f.Envelope) -> Session:
     fact = e.fact
-    assert isinstance(fact, f.UserMessage | f.UserInterrupt | f.UserAnswer | f.UserCancel | f.UserPark | f.UserResume)
+    assert isinstance(
+        fact,
+        f.UserMessage | f.UserInterrupt | f.UserAnswer | f.UserCancel | f.UserPark | f.UserResume | f.UserRewind,
+    )
     pending = Pending(
         id=fact.id,
         type=e.type,
@@ -126,6 +150,7 @@ def _accepted(s: Session, e: f.Envelope) -> Session:
         delivery=getattr(fact, "delivery", "next_turn"),
         question_id=getattr(fact, "question_id", ""),
         drop_queued=getattr(fact, "drop_queued", False),
+        checkpoint=getattr(fact, "checkpoint", 0),
     )
     if isinstance(fact, f.UserAnswer):
         pending = replace(pending, text=answer_text(s, fact))
@@ -136,6 +161,8 @@ def _accepted(s: Session, e: f.Envelope) -> Session:
     s = replace(s, inputs=(*s.inputs, pending))
     if isinstance(fact, f.UserCancel):
         s = replace(s, cancelling=True, phase_until=e.time + CANCELLING_S)
+    if isinstance(fact, f.UserRewind) and s.lease is not None and not s.parking:
+        s = replace(s, phase_until=e.time + stopping_s(s))
     return retimed(s, e.time)
 
 
@@ -193,7 +220,9 @@ def _worked(s: Session, e: f.Envelope) -> Session:
             n = s.turn.n + 1
             turns = (*bill.turns, (n, e.epoch, e.n))
             s = replace(s, unsaved=replace(bill, turns=turns, since=bill.since or e.time))
-            return retimed(replace(s, turn=Turn(n=n, open=True, waiting_for=""), since=e.time, reason=""), e.time)
+            return retimed(
+                replace(s, turn=Turn(n=n, open=True, waiting_for=""), since=e.time, reason="", too_much=False), e.time
+            )
         case f.TurnEnded():
             s = replace(s, turn=replace(s.turn, open=False, waiting_for="message"), since=e.time)
             if fact.result == "completed":
@@ -224,7 +253,7 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             )  # fmt: skip
             if revived:
                 return retimed(replace(s, phase_until=_phase_until(s, now)), now)
-            until = now + (CANCELLING_S if s.cancelling else STARTING_S)
+            until = now + (stopping_s(s) if stopping(s) else STARTING_S)
             s = replace(_entering(s, now), phase_until=until, held_until=0.0, revoked=False)
             if not fact.adopts:
                 return replace(s, n=0, adopted_from=0, tail_n=0)
@@ -250,27 +279,31 @@ def _moved(s: Session, e: f.Envelope) -> Session:
                 phase_until=0.0,
             )  # fmt: skip
         case f.Queued(reason=reason):
-            return replace(_at_rest(s), reason=reason, queued_at=now, recovery_until=0.0, outcome="", summary="")
+            expires_at = s.extended_until if s.extended_until > now else 0.0
+            return replace(
+                _at_rest(s), reason=reason, queued_at=now, recovery_until=0.0, outcome="", summary="",
+                expires_at=expires_at,
+            )  # fmt: skip
         case f.Parked():
             state: EnvironmentState = "lost" if s.environment.state == "lost" else "suspended"
             environment = replace(s.environment, state=state)
             return replace(
-                _at_rest(s), environment=environment, expires_at=fact.expires_at, reason=fact.reason or s.parking,
+                kept(_at_rest(s), fact.expires_at, now), environment=environment, reason=fact.reason or s.parking,
                 recovery_until=0.0, starts=0, takeups=0,
             )  # fmt: skip
         case f.Ended(outcome=outcome, summary=summary):
-            environment = replace(s.environment, state="suspended" if s.checkpoint else "lost")
+            state = "suspended" if s.checkpoint else "expired" if s.environment.state == "expired" else "lost"
             return replace(
-                _at_rest(s), environment=environment, outcome=outcome, summary=summary, expires_at=fact.expires_at,
-                recovery_until=0.0, starts=0, takeups=0,
+                kept(_at_rest(s), fact.expires_at, now), environment=replace(s.environment, state=state),
+                outcome=outcome, summary=summary, recovery_until=0.0, starts=0, takeups=0,
             )  # fmt: skip
     raise AssertionError(fact)
 
 
 def _phase_until(s: Session, now: float) -> float:
     """The deadline of the transitional state that a revived lease goes on in; 0 when it is in none."""
-    if s.cancelling:
-        return now + CANCELLING_S
+    if stopping(s):
+        return now + stopping_s(s)
     if s.parking:
         return now + PARKING_S
     return now + STARTING_S if s.environment.state == "restoring" else 0.0
@@ -290,74 +323,6 @@ def _at_rest(s: Session) -> Session:
     """No runner holds it; nothing transitional is under way."""
     turn = replace(s.turn, open=False) if s.turn.open else s.turn
     return replace(s, lease=None, parking="", cancelling=False, phase_until=0.0, window_until=0.0, turn=turn)
-
-
-def _environment(s: Session, e: f.Envelope) -> Session:
-    fact = e.fact
-    match fact:
-        case f.EnvironmentRestored(source=source):
-            environment = replace(s.environment, state="ready", resume_source=source)
-            s = replace(s, environment=environment, workspace=fact.workspace, phase_until=0.0, starts=0, since=e.time)
-            if s.cancelling:
-                s = replace(s, phase_until=e.time + CANCELLING_S)
-            return retimed(s, e.time)
-        case f.EnvironmentLost(reason=reason):
-            environment = Environment(
-                id=s.environment.id, state="lost", reset_count=s.environment.reset_count, resume_source=""
-            )
-            words = (
-                f"The saved workspace and conversation of this session are lost: {reason}.",
-                *(f"Lost: {item.what} ({item.reason})." for item in fact.lost[:REPORT_LOST_MAX]),
-                "You work in a fresh copy of the repository and in a new conversation.",
-                *((f"The task was:\n{s.task}",) if s.task else ()),
-            )
-            return replace(s, environment=environment, reason=reason, report=words, unsaved=Unsaved())
-        case f.EnvironmentRolledBack(checkpoint=n, seconds=seconds):
-            words = (
-                f"Work was lost. The workspace and this conversation are back at checkpoint {n}; "
-                f"about {seconds:.0f} s of work after it are gone:",
-                *(f"- {item.what}: {item.recovery or 'not recoverable'}" for item in fact.lost[:REPORT_LOST_MAX]),
-            )
-            target = s.earlier if s.earlier and s.earlier.n == n else s.checkpoint
-            environment = replace(s.environment, state="suspended")
-            return replace(
-                s,
-                report=(*_untold(s), *words) if fact.lost else (),
-                unsaved=Unsaved(),
-                checkpoint=target,
-                environment=environment,
-            )
-    raise AssertionError(fact)
-
-
-def _checkpointed(s: Session, e: f.Envelope) -> Session:
-    fact = e.fact
-    if isinstance(fact, f.CheckpointFailed):
-        if s.parking and fact.retry_at:
-            environment = replace(s.environment, state="ready")
-            s = replace(s, parking="", environment=environment, phase_until=0.0, since=e.time)
-            return replace(s, window_until=0.0 if s.turn.open else fact.retry_at, reason=fact.reason)
-        return replace(s, reason=fact.reason)
-    assert isinstance(fact, f.CheckpointSaved)
-    saved = fact.checkpoint
-    turns = tuple(t for t in s.unsaved.turns if t[1:] >= (saved.epoch, saved.at_n))
-    if saved.turn_open:  # what came of that turn afterwards is unsaved, though it may be over by now
-        turns = ((saved.turn, saved.epoch, saved.at_n), *turns)
-    inputs = tuple(p for p in s.inputs if p.id not in saved.consumed and not _settled_by(saved, p))
-    return replace(
-        s, checkpoint=saved, earlier=s.checkpoint or s.earlier, inputs=inputs, workspace=saved.workspace,
-        unsaved=Unsaved(turns=turns, since=e.time if turns else 0.0),
-    )  # fmt: skip
-
-
-def _untold(s: Session) -> tuple[str, ...]:
-    """What of earlier losses the coding agent has not heard yet; the newest part, should it repeat itself."""
-    return s.report[-REPORT_LINES_MAX:]
-
-
-def _settled_by(saved: f.Checkpoint, p: Pending) -> bool:
-    """Whether the checkpoint holds whatever came of an unconfirmed input: then it is never delivered again."""
-    return p.status == "unconfirmed" and (p.turn < saved.turn or (p.turn == saved.turn and not saved.turn_open))
 
 
 def paths_in(tool_input: str) -> tuple[str, ...]:

@@ -1,6 +1,6 @@
-"""The one write path: a generator of `Lock` and `Append` steps, performed by a store inside one transaction.
+"""The one write path: a generator of `Lock`, `Recall` and `Append` steps, performed by a store in one transaction.
 
-Server, tests and simulator all run this same generator; each store performs its two steps.
+Server, tests and simulator all run this same generator; each store performs its steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.decide import decide, moved
 from bide.core.refusals import Refused
-from bide.core.session import Session
+from bide.core.session import Session, rewinding
 
 
 class Known(Struct, frozen=True, kw_only=True):
@@ -38,6 +38,12 @@ class Lock(Struct, frozen=True, kw_only=True):
     input_id: str = ""
 
 
+class Recall(Struct, frozen=True, kw_only=True):
+    """Read the checkpoints ever saved of a session that is locked, oldest first."""
+
+    session: str
+
+
 class Append(Struct, frozen=True, kw_only=True):
     """Write the facts (maybe none), the state after them, and its `wake_at`, all or nothing."""
 
@@ -46,35 +52,49 @@ class Append(Struct, frozen=True, kw_only=True):
 
 
 class Done(Struct, frozen=True, kw_only=True):
-    """The state afterwards and what was added to get there. `repeated`: the input had been accepted before."""
+    """The state afterwards and what was added to get there. `repeated`: the input had been accepted before.
+
+    `fork`: the same of the session that began with a checkpoint of this one.
+    """
 
     session: Session
     envelopes: tuple[f.Envelope, ...] = ()
     repeated: bool = False
+    fork: Done | None = None
 
 
-Work = Generator[Lock | Append, Locked | None, Done]
+Step = Lock | Recall | Append
+Answer = Locked | tuple[f.Checkpoint, ...] | None
+Work = Generator[Step, Answer, Done]
 
 
 def handle(session_id: str, command: c.Command) -> Work:
     """Locks, decides, appends. Raises `Refused` without having written anything."""
     input_id = command.id if isinstance(command, c.INPUTS) else ""
     locked = yield Lock(session=session_id, input_id=input_id)
-    assert locked is not None
+    assert isinstance(locked, Locked)
     if locked.known is not None and locked.session is not None:
         _require_same(locked.known, command)
         return Done(session=locked.session, repeated=True)
-    draft = decide(session_id, locked.session, command, locked.now)
+    saves: Answer = ()
+    if locked.session is not None and (isinstance(command, c.Fork | c.Rewind) or rewinding(locked.session)):
+        saves = yield Recall(session=session_id)
+    assert isinstance(saves, tuple)
+    draft = decide(session_id, locked.session, command, locked.now, saves)
     after = draft.s
     if isinstance(command, c.Grant | c.Renew | c.Adopt) and after.lease is not None:
         after = moved(after, locked.now + command.lease_s)
     envelopes = tuple(draft.envelopes)
     if envelopes or after is not locked.session:
         yield Append(session=after, envelopes=envelopes)
-    return Done(session=after, envelopes=envelopes)
+    if draft.fork is None:
+        return Done(session=after, envelopes=envelopes)
+    fork = Done(session=draft.fork.s, envelopes=tuple(draft.fork.envelopes))
+    yield Append(session=fork.session, envelopes=fork.envelopes)
+    return Done(session=after, envelopes=envelopes, fork=fork)
 
 
-_SAID = ("text", "delivery", "drop_queued", "question_id", "choices", "decline", "until")
+_SAID = ("text", "delivery", "drop_queued", "question_id", "choices", "decline", "until", "checkpoint", "title")
 
 
 def known_of(type: str, said: object) -> Known:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Literal
+
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
@@ -46,9 +49,30 @@ def fact_of(event: r.RuntimeEvent, runtime: str) -> f.RunnerFact | None:
     return None
 
 
-def restored_fact(done: e.Restored, checkpoint: int) -> f.EnvironmentRestored:
-    """What a restore came to, as a fact."""
-    return f.EnvironmentRestored(
+def restored_facts(done: e.Restored, checkpoint: int) -> Iterator[f.RunnerFact]:
+    """What a restore came to."""
+    yield f.EnvironmentRestored(
         source=done.source, checkpoint=checkpoint, files=done.files, bytes=done.bytes, seconds=done.seconds,
         kept=done.kept, not_kept=done.not_kept, stopped=done.stopped, workspace=done.workspace,
     )  # fmt: skip
+    if done.moved:
+        yield f.EnvironmentMoved(source=done.moved[0], target=done.moved[1])
+    if done.toolchain:
+        yield f.EnvironmentChanged(toolchain=done.toolchain)
+    for text in done.found:
+        yield f.Note(text=cut(text, TEXT_BYTES)[0], code="restored")
+
+
+def ready_facts(event: r.Ready, runtime: str, isolation: str, started: bool, resumed: bool) -> Iterator[f.RunnerFact]:
+    """What a runtime that takes input has come to; `started`: it is the first of its lease."""
+    for note in event.notes:
+        yield f.Note(text=cut(note, TEXT_BYTES)[0], code="resume_hook")
+    chosen = event.runtime_session_id
+    if started:
+        yield f.RuntimeStarted(
+            runtime=runtime, version=event.version, pid=event.pid, isolation=isolation, runtime_session_id=chosen
+        )
+    if resumed:
+        rung: Literal["native", "replayed", "fresh"] = "fresh" if event.rung == "new" else event.rung
+        reason = event.reason or ("there was no conversation to restore" if rung == "fresh" else "")
+        yield f.RuntimeResumed(rung=rung, reason=reason, version=event.version, runtime_session_id=chosen)

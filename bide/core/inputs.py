@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from bide.core import commands as c
 from bide.core import facts as f
+from bide.core.branching import fork, rewind
 from bide.core.draft import Draft
-from bide.core.limits import INPUTS_MAX, LIMITS, OPTIONS_MAX
+from bide.core.keeping import extend, require_kept
+from bide.core.limits import INPUTS_MAX, OPTIONS_MAX
 from bide.core.recovery import decide_loss, drop, end, forfeit, lossless, queue_if_parked
 from bide.core.refusals import Refused
-from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable, rewinding, stopping
 
 
 def accept(d: Draft, command: c.Input) -> None:
@@ -27,8 +29,14 @@ def accept(d: Draft, command: c.Input) -> None:
             _park(d, command)
         case c.Resume():
             _resume(d, command)
+        case c.Fork():
+            if command.text:
+                check_text(d, command.text, "message")
+            fork(d, command)
+        case c.Rewind():
+            rewind(d, command)
         case c.Extend():
-            _extend(d, command)
+            extend(d, command)
 
 
 def _check_room(d: Draft, command: c.Input) -> None:
@@ -60,22 +68,9 @@ def check_text(d: Draft, text: str, what: str) -> None:
 
 def _say(d: Draft, command: c.Say) -> None:
     check_text(d, command.text, "message")
-    _may_wake(d)
+    require_kept(d)
     d.add(f.UserMessage(id=command.id, text=command.text, delivery=command.delivery), actor=command.author)
     _wake(d, command.id, "a message arrived")
-
-
-def _may_wake(d: Draft) -> None:
-    """Refuses to wake what is no longer kept."""
-    s = d.s
-    if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED) and s.expires_at and d.now >= s.expires_at:
-        raise Refused("expired", "The workspace of this session is no longer kept.")
-    if s.lifecycle is Lifecycle.ENDED and s.checkpoint is None:
-        raise Refused(
-            "ended",
-            f"The session ended as {s.outcome} before anything of it was saved.",
-            "Start a new session with `bide run`.",
-        )
 
 
 def _wake(d: Draft, input_id: str, reason: str) -> None:
@@ -178,13 +173,13 @@ def park_if_asked(d: Draft) -> None:
     s = d.s
     asked = next((p for p in s.inputs if p.type == "user.park"), None)
     idle = s.lifecycle is Lifecycle.ACTIVE and s.environment.state == "ready" and not s.turn.open
-    if asked and idle and not s.parking and not deliverable(s):
+    if asked and idle and not s.parking and not deliverable(s) and not stopping(s):
         d.add(f.Parking(reason=f"asked by {asked.author}"))
 
 
 def _resume(d: Draft, command: c.Resume) -> None:
     s = d.s
-    _may_wake(d)
+    require_kept(d)
     if s.lifecycle is Lifecycle.PARKED and not lossless(d):
         raise Refused(
             "not_waiting",
@@ -192,22 +187,8 @@ def _resume(d: Draft, command: c.Resume) -> None:
             "Answer the question with `bide inbox` and `bide answer`.",
         )
     d.add(f.UserResume(id=command.id), actor=command.author)
-    if s.parking:
-        return  # the park is finished first
+    if s.parking or rewinding(s):
+        return  # the park is finished first, or it is taken back
     how = "resumed" if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED) else "it was running already"
     d.add(f.Receipt(input_id=command.id, status="consumed", how=how))
     _wake(d, command.id, f"resumed by {command.author}")
-
-
-def _extend(d: Draft, command: c.Extend) -> None:
-    limit = LIMITS["retention_s"]
-    _may_wake(d)
-    if not limit.min <= command.until - d.now <= limit.max:
-        raise Refused(
-            "bad_value",
-            f"A session can be kept from {limit.min:g} s to {limit.max / 86400:g} days from now.",
-        )
-    if d.s.expires_at and command.until < d.s.expires_at and d.s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED):
-        raise Refused("bad_value", "It is kept longer than that already.", "Name a later time, or leave it as it is.")
-    d.add(f.UserExtend(id=command.id, until=command.until), actor=command.author)
-    d.add(f.Receipt(input_id=command.id, status="consumed", how="kept longer"))

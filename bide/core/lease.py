@@ -13,7 +13,7 @@ from bide.core.limits import LEASE_HOLDER_SHARE, OUTAGE_GAP_SHARE, TAKEUPS_MAX
 from bide.core.placement import claimable
 from bide.core.recovery import give_up, settle_controls
 from bide.core.refusals import Refused
-from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, deliverable
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, deliverable, rewinding, stopping
 from bide.core.wire import Gone, Granted, Job, News, Renewed, Sync
 
 
@@ -30,7 +30,7 @@ def grant(d: Draft, command: c.Grant) -> None:
     s = d.s
     if not claimable(s, d.now):
         raise Refused("not_waiting", f"The session is {s.lifecycle}, not waiting for a runner.")
-    began_before, saved = s.epoch > 0, s.checkpoint
+    began_before, saved = s.epoch > 0 or s.checkpoint is not None, s.checkpoint
     d.add(
         f.Leased(runner=command.runner, epoch=s.epoch + 1, runner_name=command.runner_name, boot=command.boot),
     )
@@ -152,11 +152,13 @@ def reckon(
 
 def news_for(s: Session, cursor: int, parking: bool, cancelling: bool) -> News | None:
     """What the holder has not heard yet; None when it is up to date."""
-    inputs = tuple(p for p in s.inputs if p.seq > cursor and p.status == "accepted")
-    if not inputs and bool(s.parking) == parking and s.cancelling == cancelling:
+    stops = stopping(s)
+    # What comes after the order to go back is for the time after it: this holder is told nothing more.
+    inputs = () if rewinding(s) else tuple(p for p in s.inputs if p.seq > cursor and p.status == "accepted")
+    if not inputs and bool(s.parking) == parking and stops == cancelling:
         return None
     newest = max((p.seq for p in inputs), default=cursor)
-    return News(session=s.id, epoch=s.epoch, parking=s.parking, cancelling=s.cancelling, inputs=inputs, cursor=newest)
+    return News(session=s.id, epoch=s.epoch, parking=s.parking, cancelling=stops, inputs=inputs, cursor=newest)
 
 
 def granted(s: Session, ttl_s: float, lease_s: float) -> Granted:
@@ -187,13 +189,15 @@ def job_of(s: Session, *, adopted: bool = False) -> Job:
         branch=s.workspace.branch,
         environment_id=s.environment.id,
         checkpoint=s.checkpoint,
-        inputs=(*controls, *told, *deliverable(s)),
+        inputs=(*controls, *told, *(() if rewinding(s) else deliverable(s))),
         cursor=s.last_seq,
         turn=s.turn.n,
         blocking=tuple(q.id for q in s.questions if q.blocking),
         report=s.report,
         limits=s.limits,
-        resumed=s.epoch > 1,
+        resumed=s.epoch > 1 or s.forked_from is not None,
+        checkpoint_n=s.checkpoint_n,
+        care=s.care,
     )
 
 

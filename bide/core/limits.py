@@ -1,16 +1,10 @@
 """Every bound of bide, with its reason. Nothing waits, grows or repeats without a line here.
 
-Units stand last in a name: `_s` seconds, `_bytes`, `_max` a count. `LIMITS` are those a person may see or set.
+Units stand last in a name: `_s` seconds, `_bytes`, `_max` a count. Those a person may see or set are told of in
+`bounds.py`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Literal
-
-from msgspec import Struct
-
-from bide.core.refusals import Refused
 
 KIB, MIB, GIB = 1024, 1024**2, 1024**3
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
@@ -23,6 +17,7 @@ POLL_S = 20.0  # a long poll ends before usual proxies cut it (30 s and more)
 POLL_SHARE = 1 / 6  # with leases of seconds polls shrink along: a poll never outlasts the margin
 MISSED_POLLS = 3  # then the session shows "out of contact"
 RECOVERY_S = 60.0  # how long an interrupted session waits for its own runner where work would be lost
+RECOVERY_S_MAX = 1 * HOUR  # whoever waits longer for a machine wants another one
 FROZEN_S = 1 * HOUR  # a frozen runtime acts no more; past this its memory is wanted back
 OUTAGE_GAP_SHARE = 1 / 4  # the waker silent for longer than this part of a lease: the server was away
 WAKER_S = 0.5  # how often due sessions are looked for
@@ -31,6 +26,23 @@ QUEUE_PAGE = 100  # queued sessions looked at in one read
 QUEUE_PAGES_MAX = 10  # and reads of one look for work: what no runner can take must not make each look endless
 DISK_FLOOR_BYTES = 256 * MIB  # left free on a runner's disk beside what a session needs: it is going to write
 AFFINITY_S = 3.0  # a resume waits this long for the runner that still has the folder
+
+# -- how long a session is kept ---------------------------------------------------------------------------------------
+ONLINE_WINDOW_S = 15 * MINUTE  # an answer that comes within a coffee finds everything still running
+ONLINE_WINDOW_S_MAX = 7 * DAY  # a slot that waits longer is lost to the others
+RETENTION_S = 30 * DAY  # longer than a holiday
+RETENTION_S_MIN = 60.0  # below, nobody could act on a warning
+RETENTION_S_MAX = 3650 * DAY  # ten years; what is longer is a slip of the pen
+RETENTION_MAX_S = 365 * DAY  # unless a server or project says otherwise: what nobody wanted for a year is forgotten
+WARN_SHARES = (0.5, 0.9)  # of the time a session is kept: time to plan, and time to act
+WARN_LAST_S = 1 * HOUR  # before its end: the last call
+WARN_SAME_S = 0.01  # moments closer than this are one; far above the rounding of seconds since 1970
+WORKSPACE_BYTES = 20 * GIB  # of one checkpoint: dependencies and build outputs of large repositories fit
+WORKSPACE_BYTES_MIN, WORKSPACE_BYTES_MAX = 1 * MIB, 1024 * GIB  # a home with a conversation; what can be read in a day
+WORKSPACE_NEAR_SHARE = 0.8  # of it: said while there is still room to act
+CHECKPOINTS_NAMED_MAX = 20  # in a sentence; the latest
+CHECKPOINTS_KEPT = 20  # an afternoon's turns to go back to
+CHECKPOINTS_KEPT_MIN, CHECKPOINTS_KEPT_MAX = 2, 500  # the one before the last is the way out when the last is damaged
 
 # -- transitional states: each ends by itself, with a reason ----------------------------------------------------------
 STARTING_S = 20 * MINUTE  # clone or restore of a big repository, then the start of the runtime
@@ -54,9 +66,17 @@ RUNTIME_SEEN_S = 2.0  # go-ahead to the runtime's pid; one that ended at once ha
 REAP_S = 5.0  # SIGKILL to an empty process namespace; longer means a process stuck in the kernel
 FREEZE_S = 5.0  # stopping a whole session takes milliseconds; past this something hangs in a system call
 GIT_S = 20 * MINUTE  # clone
+TOOLCHAIN_S = 10 * MINUTE  # the versions of the machine's tools are looked at again after this
+HOOK_CHARS = 2000  # a resume hook: what is longer belongs in a script of the repository
+PATTERNS_MAX = 100  # of one project, left out or kept all the same
+PATTERN_CHARS = 400
+HOOK_S = 30.0  # a resume hook: the runtime waits for it, and SPAWN_S for both
+HOOK_TAIL_BYTES = 2 * KIB  # of its output that is told
+LOCKS_LOOKED_MAX = 100_000  # names looked at for stale locks of git
 GIT_QUICK_S = 30.0  # status and the like
 UPLOAD_TRIES_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # waits between tries; the last one repeats
 CHECKPOINT_INTERVAL_S = 10 * MINUTE  # within a long turn
+CHECKPOINT_INTERVAL_S_MAX = 1 * DAY  # more is no saving within a turn
 NAME_TAKEN_S = 5.0  # until a runner whose name is taken asks again: the other's silence is measured in leases
 RESEND_S = 5.0  # facts not acknowledged by then are sent again
 HTTP_S = 30.0  # one request that is not a long poll
@@ -94,7 +114,10 @@ QUEUE_PLACES_MAX = 20  # sessions of one answer that are told their place in the
 BLOB_STEP_S = 20.0  # one read or write of a part: a disk that takes longer hangs
 BLOB_THREADS = 8  # that read and write objects; those stuck on a disk that hangs cost the others nothing but blobs
 RUNNER_TOKENS_MAX = 3  # a renewed runner's older tokens stay good: the reply with the new one may be lost
-BLOB_PART_BYTES = 1 * MIB  # an object passes through the server's memory in parts of this size
+BLOB_PART_BYTES = 4 * MIB  # an object passes through the server's memory in parts of this size
+BLOBS_BUFFERED_MAX = 4  # uploads to an object store that the server holds whole at once; the others wait their turn
+BLOB_SIGNED_S = 15 * MINUTE  # a signed URL: a pack on a slow line, and no longer should somebody else see it
+BLOB_SIGNED_MAX = 100  # keys of one request
 
 MODEL_S = 15 * MINUTE  # silence of the model within one answer: long thinking, no bytes
 LINGER_S = 2.0  # open requests at the gateway get this long when the runner goes
@@ -119,6 +142,10 @@ LABELS_MAX = 20  # of one runner, or wanted by one session
 LABEL_CHARS = 100
 TITLE_CUT_CHARS = 80  # a title made of the prompt's first line: fits one line of a list
 TASK_CHARS = 4000  # the first prompt, kept as the recap of last resort
+RECAP_ITEMS_MAX = 20  # messages, and questions, of an earlier session that a new one is told of: the latest
+RECAP_ITEM_BYTES = 2 * KIB  # of each of them
+RECAP_WORDS_BYTES = 8 * KIB  # of its last words, which often say where it stood
+RECAP_LOOKS_MAX = 20  # pages of its log read backwards in search of them
 REPOSITORY_CHARS = 2000  # a URL or a path; usual programs take no longer ones
 MODEL_CHARS = 200  # the name of a model
 REASON_CHARS = 300  # why a runner could not take a session: one or two lines
@@ -142,7 +169,7 @@ TRANSCRIPT_BYTES = 256 * MIB  # a conversation file; a larger one is not a conve
 LINE_BYTES = 64 * MIB  # one line of a runtime; longer ones are skipped with a mark
 RAW_BYTES = 4 * KIB
 BODY_BYTES = 8 * MIB  # one API request
-BLOB_BYTES = 1 * GIB  # one object of the blob store
+BLOB_BYTES = 128 * MIB  # one object of the blob store; packs are far smaller
 LIST_MAX = 500  # rows of one answer
 LIST_DEFAULT = 100  # rows when nobody says how many
 SEQ_MAX = 2**53  # the largest whole number that every JSON reader has
@@ -161,8 +188,11 @@ SSE_BATCH = 64  # events read at once for one stream: what a slow reader costs i
 SSE_FRAMES_BYTES = 256 * KIB  # of them at most so much is handed to the line at once
 SSE_STALL_S = 30.0  # a reader that takes nothing for this long is closed; it resumes by its cursor
 STREAM_SESSIONS_MAX = 100  # sessions in one stream
-WARM_FOLDERS_MAX = 20
-WARM_TOLD_MAX = 50 * WARM_FOLDERS_MAX  # of one sync; a later release may keep more folders than this one
+WARM_FOLDERS_MAX = 200  # kept as caches by one runner, should their bytes allow so many
+WARM_DISK_SHARE = 1 / 4  # of the runner's disk may be taken by them
+WARM_FLOOR_SHARE = 1 / 10  # of it stays free: the sessions at work need it more
+SALVAGE_FOLDERS_MAX = 20  # folders of leases that were lost; the oldest go
+WARM_TOLD_MAX = 5 * WARM_FOLDERS_MAX  # of one sync; a later release may keep more folders than this one
 SPOOL_BYTES = 1 * MIB  # what a lease keeps on disk is written anew past this: it is read whole at the next start
 SPOOL_GROWTH = 4  # and past so many times its shortest form: with the server away that one is long itself
 SLOTS_DEFAULT = 4
@@ -175,24 +205,70 @@ RUNTIMES_MAX = 100  # of one runner, each version counted
 PROBLEM_BYTES = 1 * KIB  # why a runtime cannot be used, and what to do about it
 
 # -- checkpoints ------------------------------------------------------------------------------------------------------
-CHUNK_BYTES = 1 * MIB  # files are cut at these offsets: an append or an edit in place uploads little
+CHUNK_BYTES = 1 * MIB  # a file up to this is one chunk; larger ones are cut where their content says so
+CUT_BYTES_MIN, CUT_BYTES, CUT_BYTES_MAX = 128 * KIB, 512 * KIB, 2 * MIB  # there: measured, facts/snapshots.md §7
 FRAME_BYTES = 1 * MIB  # small files are compressed together up to this; what one damaged spot can cost
 PACK_BYTES = 16 * MIB  # one uploaded object: few requests, little memory
 FRAME_BYTES_MAX = 64 * MIB  # a frame that claims more is not ours: it would only fill the memory
-LEDGER_BYTES_MAX = 1 * GIB  # the same for lists of files, at 100 bytes a file
-LEDGERS_MAX = 24  # captures one checkpoint builds on; then their lists are written anew as one
+ROOT_BYTES_MAX = 256 * MIB  # the same for a root, at 50 bytes a segment
+FOOTER_TAIL_BYTES = 128 * KIB  # read at first from a pack's end: the lists of most fit
+FOOTER_BYTES_MAX = 64 * MIB  # and for a pack's list of chunks, at 36 bytes a chunk
+WORKERS_MAX = 8  # processes of one capture or restore; more would only fight for the disk
+WORKER_STOP_S = 10.0  # from its last word to its end
+READS_AT_ONCE = 8  # lists of packs asked for at the same time: each is one short answer of the store
+READS_AHEAD = 3  # reads of contents under way before they are used, in each process: hides the store's delay
+READ_BYTES = 2 * MIB  # one of them, unpacked, unless a single frame is longer: with READS_AHEAD it bounds the memory
+READ_GAP_BYTES = 128 * KIB  # unwanted bytes read rather than asked around
+RESTORE_WINDOW = 100_000  # contents planned at once: some 500 bytes of memory each
+SEGMENT_FOLDERS = 16  # in a segment, about: see the format
+RESTORE_IN_PLACE_MAX = 50_000  # entries to be made in a folder that stands; for more it is faster to make all anew
+RESTORE_FORK_MIN = 2_000  # contents, or MiB, below which more processes cost more than they save
+ENTRY_COST_BYTES = 40 * KIB  # an entry costs a capture as much time as so many bytes of content: opening, looking
+SCAN_FORK_ENTRIES = 30_000  # a walk of fewer is over before another process has begun
+CAPTURE_FORK_BYTES = 64 * MIB  # reading less than this, with entries counted so, is not worth more processes
+CAPTURE_BATCHES = 24  # parts of the work for each process: small enough that all end at about the same time
+CAPTURE_BATCHES_MAX = 1000  # their numbers fit into a pipe at once
+SEAL_TRIES_MAX = 3  # of a capture that builds upon packs which are collected meanwhile: rare once, hardly ever twice
+READ_ROUNDS_MAX = 10  # of files with several names, the first of which vanishes each time that the others are read
+STOP_LOOK_S = 0.2  # how often who waits for its children looks whether it is to stop
+READ_FILE_BYTES = 8 * MIB  # read at once from a long file: few calls, and several chunks at a time
 READ_TRIES_MAX = 3  # a file that changes under each of these reads is kept as last read, and named
 RACY_NS = 20_000_000  # a file changed this shortly before a capture may change again within the same clock tick
 FOLDERS_OPEN_MAX = 64  # folder handles held while walking, however deep the tree
+HEALED_NAMED_MAX = 5  # entries of a folder that somebody had changed, named to people; the rest are counted
 NOTES_MAX = 1000  # entries not kept, or warnings, named one by one; the rest are counted
+EXCLUDED_NAMED_MAX = 3  # of what one pattern leaves out; the rest is counted
 FRAMES_WAITING_MAX = 4  # read ahead of compression and upload; bounds the memory
 SEGMENT_ENTRIES_MAX = 20_000  # entries in one segment of a list of files: a change of one writes all of them anew
+OBJECT_S = 120.0  # one transfer to or from an object store: BLOB_BYTES at 1 MiB a second
+OBJECT_ASK_S = 20.0  # one question to it that moves no content
+DIRECT_REST_S = 5 * MINUTE  # a runner that could not reach the object store itself goes through the server so long
+DIRECT_KEPT_SHARE = 1 / 2  # of its life a signed URL is used again: no read begins with one that is about to end
+DIRECT_KEPT_MAX = 1000  # of them kept; each has about 500 bytes
 BLOB_KEY_CHARS = 512  # far above ours, below the 1,024 bytes of common object stores
+
+# -- reading a checkpoint without restoring it ---------------------------------------------------------------------
+READERS_MAX = 4  # opened checkpoints kept by a server: some 50 bytes of memory for each of their contents
+READER_KEPT_S = 1 * MINUTE  # since somebody last looked: then its keys leave the memory, too
+READER_THREADS = 4  # that read for whoever looks at files; those stuck on a store that hangs cost nothing else
+READER_FRAMES_BYTES = 16 * MIB  # unpacked contents kept by one: neighbours are asked for together
+READER_LISTS_BYTES = 4 * MIB  # lists of files kept by one
+READER_PART_BYTES = 256 * KIB  # of a file or an archive in one part of an answer
+READER_STEP_S = 120.0  # one step of it: the longest is to look through the lists of a million files
+FSCK_PULSE_S = 5.0  # while a large checkpoint is read through, whoever waits hears that it goes on
+DIFF_BYTES_MAX = 1 * MIB  # a longer text is named, not compared line by line: nobody reads it
+DIFF_LINES_MAX = 5000  # lines on either side between an equal beginning and an equal end: the time grows with them
+DIFF_PATCH_BYTES = 64 * KIB  # of one file; the rest is cut with a mark
+DIFF_PAGE_BYTES = 1 * MIB  # of one answer: then the page ends
+DIFF_CONTEXT_LINES = 3  # as everywhere
+DIFF_FOLDER_FILES = 200  # a new or removed folder with more is one line: dependencies, not work
 
 # -- what systems can hold: a checkpoint that claims more was not made by bide ----------------------------------------
 NAME_BYTES_MAX = 255  # a name in a folder, on every Linux file system
 LINK_BYTES_MAX = 4095  # the target of a symbolic link
 INT64_MAX = 2**63 - 1
+XATTR_BYTES_MAX = 64 * KIB  # the value of an extended attribute
+XATTRS_MAX = 10_000  # of one entry: their names are listed in 64 KiB, and a name has seven bytes with its end
 OWNER_ID_MAX = 2**32 - 2  # the one above means "leave it as it is"
 CHUNK_LENGTH_MAX = 2**32  # far above CHUNK_BYTES, so that later releases may choose larger ones
 MTIME_NS_MIN, MTIME_NS_MAX = -(2**63), 2**64 - 1  # what file systems keep, in nanoseconds
@@ -201,6 +277,8 @@ MTIME_NS_MIN, MTIME_NS_MAX = -(2**63), 2**64 - 1  # what file systems keep, in n
 # -- the client and the command line ----------------------------------------------------------------------------------
 CONNECT_S = 5.0  # a server that does not take a connection by then is out of reach
 FOLLOW_DEAD_S = 40.0  # two pings of a stream missed: its line is dead, though nobody said so
+DOWNLOAD_DEAD_S = 150.0  # of silence: READER_STEP_S, and a little more
+TOLD_BYTES = 8 * MIB  # of a download, until its progress is told again
 FOLLOW_BACKOFF_S = (0.1, 0.5, 1.0, 2.0, 5.0)  # waits between tries to follow on; the last one repeats
 FOLLOW_AWAY_S = 15 * MINUTE  # an upgrade of the server, a laptop carried home; past this the follower gives up
 LOOK_AGAIN_S = 15.0  # who waits for a session looks at it this often unasked: words also change without an event
@@ -257,6 +335,10 @@ REFILE_ROWS = 100  # sessions filed anew in one transaction, which makes the oth
 REFILE_FACTS = 20_000  # read anew in one transaction, unless one session has more: a fraction of a second of locks
 REFILE_PAUSE_S = 0.05  # between two such transactions: the others come first
 REFILE_LOOK_S = 60.0  # and how often it is looked whether there are more: an older server may still write
+SCRUB_LOOK_S = 60.0  # between two rounds of looking at what is saved, of all servers together
+SCRUB_SESSIONS = 200  # looked at in one round: a few small reads each
+SCRUB_CYCLE_S = 1 * HOUR  # no session is looked at more often than that
+SCRUB_FULL_CYCLES = 168  # in one of so many cycles all of its bytes are read: weekly, where the cycles are hourly
 FORGET_S = 1 * HOUR  # between two rounds of forgetting, of all servers together: what is forgotten is days old
 FORGET_LOOK_S = 10 * MINUTE  # how often a server looks whether a round is due: the one that did the last may be gone
 FORGET_GAP_S = 2 * HOUR  # more than this between two rounds does not count as absence: no server was there to see it
@@ -266,69 +348,22 @@ KEY_KEPT_S = 7 * DAY  # an idempotency key of a new session: whoever repeats a r
 SERVER_ALIVE_S = 15 * MINUTE  # a server not heard of for so long has ended: what only it needed can go
 WAKEUPS_MAX = 1000  # changed sessions kept for one listener; past this it hears that anything may have changed
 
+# -- keys, erasure and collection -------------------------------------------------------------------------------------
+PIN_S = 1 * HOUR  # a fork whose session does not come to be gives its checkpoint free after this; it takes a moment
+BASE_AGE_S = 7 * DAY  # a project's base older than this is replaced: its dependencies have changed by then
+BASE_SETTLED_S = 1 * HOUR  # from the seal of a base to its publishing there is one upload
+CONDEMNED_S = 1 * HOUR  # an object without a key is left so long for whoever reads it; longer than STARTING_S, PARKING_S
+ORPHAN_S = 1 * HOUR  # since the last capture of a family: what no root names by then was never finished
+COLLECT_S = 30.0  # between two rounds of collecting, of all servers together
+COLLECT_LOOK_S = 10.0  # how often a server looks whether a round is due
+COLLECT_FAMILIES = 200  # looked through in one round: a million families in two days, each of which may have changed
+COLLECT_OBJECTS = 500  # deleted in one round, and documents read at once
+ERASE_FACTS = 5000  # of an erased session's log removed in one transaction, which makes the others wait
+ERASE_AT_ONCE = 200  # sessions erased in one transaction
+ERASED_KEPT_S = 365 * DAY  # how long it is known that a session was erased: a runner's disk may come back until then
+KEEPS_TOLD_MAX = 2000  # sessions of which something lies on a runner's disk, told in one sync; the others in the next
+
 
 def retry_wait_s(failed: int) -> float:
     """How long to wait after so many failures in a row, 0 being the first."""
     return UPLOAD_TRIES_S[min(failed, len(UPLOAD_TRIES_S) - 1)]
-
-
-class Limit(Struct, frozen=True, kw_only=True):
-    """One bound as a person sees it."""
-
-    name: str
-    value: float
-    unit: str
-    min: float
-    max: float
-    default: float
-    origin: Literal["built_in", "server", "project", "session"] = "built_in"
-    kept: str = ""  # what it keeps, or what happens at it, as a sentence
-
-
-def _limit(name: str, default: float, unit: str, low: float, high: float, kept: str) -> tuple[str, Limit]:
-    return name, Limit(name=name, value=default, unit=unit, min=low, max=high, default=default, kept=kept)
-
-
-LIMITS: dict[str, Limit] = dict(
-    (
-        _limit("online_window_s", 15 * MINUTE, "s", 0, 7 * DAY,
-               "A session that waits longer is parked: everything is saved, its runner is free."),
-        _limit("retention_s", 30 * DAY, "s", 60, 365 * DAY,
-               "A parked or ended session's workspace and conversation are kept this long after the last activity."),
-        _limit("checkpoint_interval_s", CHECKPOINT_INTERVAL_S, "s", 10, 1 * DAY,
-               "Within a long turn work is saved this often; also at each turn end and before parking."),
-        _limit("recovery_window_s", RECOVERY_S, "s", 0, 1 * HOUR,
-               "How long an interrupted session waits for its own runner before another takes the last checkpoint."),
-        _limit("message_bytes", MESSAGE_BYTES, "bytes", 1, MESSAGE_BYTES,
-               "One message or answer; a longer one is refused, nothing of it is kept."),
-        _limit("queued_inputs", INPUTS_MAX, "count", 1, INPUTS_MAX,
-               "Inputs accepted and not yet delivered; one more is refused."),
-    )
-)  # fmt: skip
-
-
-def effective(*layers: tuple[Literal["server", "project", "session"], Mapping[str, float]]) -> dict[str, Limit]:
-    """The bounds that hold, later layers winning; each says where its value comes from.
-
-    Raises `Refused('bad_setting')` for an unknown name or a value outside its bounds.
-    """
-    found = dict(LIMITS)
-    for origin, values in layers:
-        for name, value in values.items():
-            found[name] = _set(found.get(name), name, value, origin)
-    return found
-
-
-def _set(limit: Limit | None, name: str, value: float, origin: Literal["server", "project", "session"]) -> Limit:
-    if limit is None:
-        raise Refused("bad_setting", f"There is no limit called {name[:80]!r}.", f"There are: {', '.join(LIMITS)}.")
-    if not limit.min <= value <= limit.max:
-        raise Refused(
-            "bad_setting",
-            f"{name} can be {limit.min:g} to {limit.max:g} {limit.unit}, not {value:g}.",
-            f"Its default is {limit.default:g} {limit.unit}.",
-        )
-    return Limit(
-        name=name, value=value, unit=limit.unit, min=limit.min, max=limit.max, default=limit.default,
-        origin=origin, kept=limit.kept,
-    )  # fmt: skip

@@ -10,6 +10,7 @@ Delivery = Literal["next_turn", "steer", "interrupt"]
 Impact = Literal["low", "medium", "high"]
 Outcome = Literal["completed", "cancelled", "failed", "expired"]
 ReceiptStatus = Literal["accepted", "delivered", "consumed", "refused", "withdrawn", "abandoned", "unconfirmed"]
+OnLoss = Literal["continue", "ask", "fail"]
 QuestionStatus = Literal["open", "planner", "answered", "declined", "withdrawn", "superseded"]
 QuestionKind = Literal["ask", "loss", "approval", "budget", "credentials"]
 
@@ -31,6 +32,18 @@ class Workspace(Struct, frozen=True, kw_only=True):
     head: str = ""
     git_root: str = ""
     cwd: str = ""
+
+
+class Care(Struct, frozen=True, kw_only=True):
+    """How the project wants its workspaces saved and brought back.
+
+    `exclude` and `include` are patterns of paths below the workspace: what the first leave out, the second keep all the
+    same. `resume_hook` is a shell command that runs in the workspace after each resume, before the runtime starts.
+    """
+
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    resume_hook: str = ""
 
 
 class Answer(Struct, frozen=True, kw_only=True):
@@ -61,6 +74,13 @@ class Question(Struct, frozen=True, kw_only=True):
     reason: str = ""  # why it was withdrawn or superseded
 
 
+class ForkedFrom(Struct, frozen=True, kw_only=True):
+    """Where a session comes from: another session's checkpoint, by its n."""
+
+    session: str
+    checkpoint: int
+
+
 class Checkpoint(Struct, frozen=True, kw_only=True):
     """One atomic, verified save. `consumed` are the inputs the saved conversation contains since the one before."""
 
@@ -85,4 +105,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     not_kept: tuple[str, ...] = ()
     workspace: Workspace = Workspace()
     runtime_version: str = ""
+    runtime_session_id: str = ""  # the conversation that it holds
+    after: int = 0  # n of the checkpoint that it was built upon; 0: none. They form lines, and a rewind begins another
     stopped: tuple[str, ...] = ()  # what ran in the background and ended with the runtime
+    toolchain: dict[str, str] = {}  # what the runner had: name -> version

@@ -8,10 +8,11 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core.draft import Draft
 from bide.core.limits import LOST_ITEMS_MAX, STARTS_MAX
-from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable, rewinding
 
 START_OVER = "Start over from the repository"
 EARLIER = "Go back to the checkpoint before"
+CARRY_ON = "Go on from the last checkpoint"
 RETRY = "Try the same checkpoint again"
 END = "End the session"
 
@@ -27,13 +28,18 @@ GO_ON = (
 
 def give_up(d: Draft, reason: str) -> None:
     """An interrupted session's runner will not come back: back to the last checkpoint, itemised, and queued again."""
+    rolled_back = bool(d.s.unsaved.turns)
     going_on = forfeit(d, reason)
     if d.s.cancelling:
         end(d, "cancelled", f"Cancelled, and {reason}.")
+    elif rewinding(d.s):
+        park(d, reason)
     elif d.s.starts >= STARTS_MAX:
         sentence = f"It could not be started {STARTS_MAX} times in a row."
         d.add(f.Error(code="not_started", sentence=sentence, hint="Look at the runner's log, then send a message."))
         end(d, "failed", sentence)
+    elif going_on and rolled_back:
+        after_rollback(d, reason)
     elif going_on:
         d.add(f.Queued(reason=reason))
     else:
@@ -67,7 +73,7 @@ def forfeit(d: Draft, reason: str) -> bool:
         )
     )
     _deliver_again(d, f"rolled back to checkpoint {saved.n}")
-    if saved.turn_open and not deliverable(d.s):
+    if saved.turn_open and not deliverable(d.s) and not rewinding(d.s):
         say(d, "go on", GO_ON)
     return True
 
@@ -83,15 +89,31 @@ def after_loss(d: Draft) -> None:
     if s.cancelling:
         end(d, "cancelled", f"Cancelled, and its saved state is lost: {s.reason}.")
         return
+    if rewinding(s):  # another checkpoint may be as good as ever
+        park(d, s.reason)
+        return
     if s.on_loss == "fail":
         d.add(f.Error(code="lost", sentence=f"The saved workspace is lost: {s.reason}."))
         end(d, "failed", "The saved workspace is lost.")
         return
     if s.on_loss == "ask":
-        d.add(f.QuestionAsked(question=_loss_question(d)))
+        d.add(f.QuestionAsked(question=loss_question(d)))
     park(d, s.reason)
     if s.on_loss == "continue":
         start_over(d)
+
+
+def after_rollback(d: Draft, reason: str) -> None:
+    """Work after the last checkpoint is gone: what the session does then is its `on_rollback`."""
+    s = d.s
+    assert s.checkpoint is not None
+    if s.on_rollback == "fail":
+        end(d, "failed", f"Work after checkpoint {s.checkpoint.n} was lost: {reason}.")
+    elif s.on_rollback == "ask":
+        d.add(f.QuestionAsked(question=_rollback_question(d, s.checkpoint.n, reason)))
+        park(d, reason)
+    else:
+        d.add(f.Queued(reason=reason))
 
 
 def settle_controls(d: Draft, how: Mapping[str, str]) -> None:
@@ -106,7 +128,8 @@ def settle_controls(d: Draft, how: Mapping[str, str]) -> None:
 
 def park(d: Draft, reason: str, seconds: float = 0.0, n: int = -1) -> None:
     """No runner holds the session any more; what controlled a runner is settled by that."""
-    settle_controls(d, {p.type: "parked" for p in d.s.inputs if p.type not in RUNTIME_INPUTS})
+    later = ("user.rewind", "user.resume") if rewinding(d.s) else ()
+    settle_controls(d, {p.type: "parked" for p in d.s.inputs if p.type not in (*RUNTIME_INPUTS, *later)})
     saved = d.s.checkpoint
     fact = f.Parked(checkpoint=saved.n if saved else 0, seconds=seconds, expires_at=kept_until(d), reason=reason)
     d.add(fact, n=n, actor="bide" if n < 0 else "runner")
@@ -132,7 +155,11 @@ def decide_loss(d: Draft, choice: str) -> None:
     if choice == END:
         end(d, "failed", "Ended by a person after its saved state was lost.")
     elif choice == START_OVER:
+        if s.environment.state != "lost":
+            d.add(f.EnvironmentLost(reason="a person chose to start over"))
         start_over(d)
+    elif choice == CARRY_ON:
+        d.add(f.Queued(reason="going on from the last checkpoint"))
     else:
         back = s.earlier if choice == EARLIER else s.checkpoint
         assert back is not None, "offered only when there is one"
@@ -149,21 +176,26 @@ def end(d: Draft, outcome: f.Outcome, summary: str, n: int = -1, actor: str = "b
     for question in d.s.questions:
         d.add(f.QuestionWithdrawn(question_id=question.id, reason=f"the session ended as {outcome}"))
     for pending in d.s.inputs:
-        if pending.type not in RUNTIME_INPUTS:
+        if pending.type == "user.rewind":
+            d.add(f.Receipt(input_id=pending.id, status="refused", how="the session ended", code=f"ended_{outcome}"))
+        elif pending.type not in RUNTIME_INPUTS:
             d.add(f.Receipt(input_id=pending.id, status="consumed", how="done"))
         elif pending.status == "accepted":
             d.add(f.Receipt(input_id=pending.id, status="refused", how="the session ended", code=f"ended_{outcome}"))
         elif pending.status == "delivered":
             d.add(f.Receipt(input_id=pending.id, status="unconfirmed", how="the session ended before it was seen"))
-    d.add(f.Ended(outcome=outcome, summary=summary, expires_at=kept_until(d)), n=n, actor=actor)
+    expires_at = d.s.expires_at if outcome == "expired" else kept_until(d) if d.s.checkpoint else 0.0
+    d.add(f.Ended(outcome=outcome, summary=summary, expires_at=expires_at), n=n, actor=actor)
 
 
 def kept_until(d: Draft) -> float:
     """The end of retention, counted from now; a person may have set a later one."""
-    return max(d.now + d.s.limits["retention_s"], d.s.expires_at)
+    return max(d.now + d.s.limits["retention_s"], d.s.extended_until)
 
 
 def _deliver_again(d: Draft, why: str, told: tuple[str, ...] = ("delivered", "consumed", "unconfirmed")) -> None:
+    if rewinding(d.s):
+        return  # what was told belongs to the line that it leaves
     for pending in d.s.inputs:
         if pending.type in RUNTIME_INPUTS and pending.status in told:
             d.add(f.Receipt(input_id=pending.id, status="accepted", how=f"to be delivered again: {why}"))
@@ -198,18 +230,28 @@ def _files_lost(d: Draft) -> tuple[f.Lost, ...]:
     return tuple(named[-LOST_ITEMS_MAX:])
 
 
-def _loss_question(d: Draft) -> f.Question:
+def loss_question(d: Draft) -> f.Question:
+    """How to go on without what was saved."""
     s = d.s
     options = [START_OVER, END]
     if s.earlier is not None and s.checkpoint is not None and s.earlier.n != s.checkpoint.n:
         options.insert(0, EARLIER)
     if s.checkpoint is not None:
         options.insert(0, RETRY)
+    return _question(d, "The saved workspace of this session is lost. How should it go on?", s.reason, options)
+
+
+def _rollback_question(d: Draft, n: int, reason: str) -> f.Question:
+    asked = f"Work after checkpoint {n} of this session is lost. How should it go on?"
+    return _question(d, asked, reason, [CARRY_ON, START_OVER, END])
+
+
+def _question(d: Draft, asked: str, context: str, options: list[str]) -> f.Question:
     return f.Question(
-        id=ids.mint(d.now, s.id, "loss", s.last_seq),
-        session_id=s.id,
-        question="The saved workspace of this session is lost. How should it go on?",
-        context=s.reason,
+        id=ids.mint(d.now, d.session_id, "loss", d.s.last_seq),
+        session_id=d.session_id,
+        question=asked,
+        context=context,
         options=tuple(options),
         impact="high",
         kind="loss",

@@ -11,6 +11,7 @@ from bide.core.draft import Draft
 from bide.core.evolve import COUNTED
 from bide.core.ids import question_id
 from bide.core.inputs import park_if_asked
+from bide.core.keeping import quota
 from bide.core.limits import (
     COST_TOKENS_MAX,
     COST_USD_MAX,
@@ -20,9 +21,9 @@ from bide.core.limits import (
     QUESTION_BYTES,
     QUESTIONS_MAX,
 )
-from bide.core.recovery import GO_ON, after_loss, end, park, say
+from bide.core.recovery import GO_ON, after_loss, end, park, say, settle_controls
 from bide.core.refusals import Refused
-from bide.core.session import Lifecycle, Session, blocked, deliverable
+from bide.core.session import Lifecycle, Session, blocked, deliverable, rewinding
 
 RUNNER, RUNTIME = "runner", "runtime"
 _RUNTIME_SAYS = (f.AssistantMessage, f.AssistantThought, f.ToolCall, f.ToolResult, f.AssumptionRecorded, f.Cost)
@@ -86,11 +87,22 @@ def _one(d: Draft, fact: f.RunnerFact, n: int) -> None:
         case f.CheckpointSaved(checkpoint=saved):
             # The name is what the runner must have written under this lease; what it says is not asked.
             root = f"{d.session_id}/{d.of}-{saved.n}"
-            current = replace(saved, root=root, epoch=d.of, event_seq=d.s.last_seq + 1, saved_at=d.now)
+            # Its number is used once, whatever a runner counts that does not know how far the session had come.
+            current = replace(
+                saved, root=root, epoch=d.of, event_seq=d.s.last_seq + 1, saved_at=d.now,
+                n=max(saved.n, d.s.checkpoint_n + 1), after=d.s.checkpoint.n if d.s.checkpoint else 0,
+                runtime_session_id=d.s.runtime_session_id,
+            )  # fmt: skip
+            before, now = (quota(d.s.limits, one.bytes if one else 0) for one in (d.s.checkpoint, current))
             d.add(f.CheckpointSaved(checkpoint=current), actor=actor, n=n)
+            if now.state != "ok" and before.state == "ok":
+                d.add(f.Note(text=now.sentence, code="workspace_near_limit"))
         case f.CheckpointFailed():
             # A session that is to park waits for this moment: a runner's clock must not hold it for years.
+            parking = d.s.parking
             d.add(replace(fact, retry_at=min(fact.retry_at, d.now + PARKING_S)), actor=actor, n=n)
+            if parking and not d.s.parking:
+                settle_controls(d, {"user.resume": "it goes on"})
         case f.Cost():
             usd, tokens = min(max(fact.usd, 0.0), COST_USD_MAX), min(max(fact.tokens, 0), COST_TOKENS_MAX)
             d.add(replace(fact, usd=usd, tokens=tokens), actor=actor, n=n)
@@ -105,7 +117,7 @@ def _parked(d: Draft, fact: f.Parked, n: int) -> None:
     if d.s.cancelling:
         end(d, "cancelled", "Cancelled while it parked.", n=n)
         return
-    if fact.go_on and not deliverable(d.s) and not blocked(d.s):
+    if fact.go_on and not deliverable(d.s) and not blocked(d.s) and not rewinding(d.s):
         say(d, "go on", GO_ON)
     came = "an input arrived while it parked"
     _park(d, replace(fact, reason=fact.reason or d.s.parking), came, n)
@@ -115,6 +127,9 @@ def _ended(d: Draft, fact: f.Ended, n: int) -> None:
     """`finish` with an input undelivered or a blocking question open is a note: the session goes on."""
     if d.s.cancelling:
         end(d, "cancelled", fact.summary or "Cancelled.", n=n, actor=RUNNER)
+        return
+    if rewinding(d.s):  # whatever its runner calls it: it has stopped and saved, and goes back
+        park(d, "to go back to a checkpoint", n=n)
         return
     unfinished = fact.outcome == "completed" and (deliverable(d.s) or blocked(d.s))
     if not unfinished:
@@ -128,5 +143,5 @@ def _park(d: Draft, fact: f.Parked, came: str, n: int = -1) -> None:
     """Parks, and queues again at once when something was said meanwhile, or a person wants it back."""
     resume = any(p.type == "user.resume" for p in d.s.inputs)
     park(d, fact.reason, fact.seconds, n)
-    if deliverable(d.s) or resume:
+    if (deliverable(d.s) or resume) and not rewinding(d.s):
         d.add(f.Queued(reason=came))

@@ -15,7 +15,7 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core import runtime as r
 from bide.core.deliveries import Deliveries
-from bide.core.hearing import fact_of, restored_fact
+from bide.core.hearing import fact_of, ready_facts, restored_facts
 from bide.core.kept import Kept
 from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
@@ -26,6 +26,7 @@ from bide.core.toolcalls import ToolCalls
 from bide.core.wire import Granted, News
 
 Goal = Literal["", "park", "finish", "cancel", "fail"]
+TOO_MUCH = "Delete what can be made again, such as build outputs and caches."
 
 
 class Run:
@@ -56,7 +57,8 @@ class Run:
         self.cut_short = False  # a drain interrupted a turn: it goes on elsewhere by itself
         self.parking_told = self.cancel_told = False
         self.resumed_midway = False  # the restored conversation holds an input whose turn never ended
-        self.saver = Saver(self.session, self.epoch, job.checkpoint, job.limits["checkpoint_interval_s"], now)
+        every = job.limits["checkpoint_interval_s"]
+        self.saver = Saver(self.session, self.epoch, job.checkpoint, every, now, job.checkpoint_n)
         self.outbox = Outbox(self.session, self.epoch)
         self.deliveries = Deliveries(self.outbox, self.saver, job.report)
         self.tools = ToolCalls(self.outbox, job.blocking)
@@ -136,10 +138,9 @@ class Run:
         """The workspace is here."""
         self.place, self.saver.saved_at = "here", now
         self.saver.unsaved = self.saver.unsaved if self.adopted else done.source == "fresh"
-        self.record(restored_fact(done, self.saver.last.n if self.saver.last else 0))
-        if done.moved:
-            self.record(f.EnvironmentMoved(source=done.moved[0], target=done.moved[1]))
-        self.deliveries.preamble += done.notes
+        for fact in restored_facts(done, self.saver.last.n if self.saver.last else 0):
+            self.record(fact)
+        self.deliveries.preamble += (*done.notes, *done.found)
         self.isolation = done.isolation
         found = self.deliveries.settle(done.memory or frozenset(), "found in the restored conversation", self.turn)
         if self.adopted:
@@ -224,8 +225,16 @@ class Run:
         self.go_on(now)
 
     def not_captured(self, failed: e.NotCaptured, now: float) -> None:
-        """A checkpoint failed."""
-        self.record(self.saver.not_saved(failed, now))
+        """A checkpoint failed. Too much in the workspace is told once, and again where somebody asked for a park."""
+        told, parks = self.saver.over, self.goal == "park" and self.parking_told
+        fact = self.saver.not_saved(failed, now, patient=not self.goal or parks or self.goal == "finish")
+        if not (self.saver.over and told) or parks:
+            self.record(fact)
+        if self.saver.over and not told:
+            self.deliveries.preamble.append(f"{failed.reason} {TOO_MUCH}")
+        if self.saver.over and self.goal == "finish":
+            self.goal = ""
+            self.record(f.Note(text=f"It does not end before it can be saved: {self.goal_text}", code="not_finished"))
         self.go_on(now)
 
     # -- the parts ----------------------------------------------------------------------------------------------------
@@ -291,24 +300,12 @@ class Run:
     def _ready(self, event: r.Ready) -> None:
         if self.runtime != "starting":
             return
-        first = not self.version
+        started = not self.version
         self.runtime, self.runtime_until, self.can, self.version = "idle", 0.0, event.capabilities, event.version
         self.conversation = event.runtime_session_id or self.conversation
-        if first:
-            self.record(
-                f.RuntimeStarted(
-                    runtime=self.job.runtime, version=event.version, pid=event.pid, isolation=self.isolation,
-                    runtime_session_id=event.runtime_session_id,
-                )
-            )  # fmt: skip
-        if self.job.resumed or not first:
-            rung: Literal["native", "replayed", "fresh"] = "fresh" if event.rung == "new" else event.rung
-            reason = event.reason or ("there was no conversation to restore" if rung == "fresh" else "")
-            self.record(
-                f.RuntimeResumed(
-                    rung=rung, reason=reason, version=event.version, runtime_session_id=event.runtime_session_id
-                )
-            )
+        self.deliveries.preamble += event.notes
+        for fact in ready_facts(event, self.job.runtime, self.isolation, started, self.job.resumed or not started):
+            self.record(fact)
 
     def _deliver(self, pending: Pending) -> None:
         self._open_turn((pending.id,))
@@ -345,6 +342,7 @@ class Run:
             self.receipt(input_id, "consumed", how=f"stopped turn {self.turn}", turn=self.turn)
         self.interrupts.clear()
         self.record(f.TurnEnded(result=result, detail=detail if result == "failed" else ""))
+        self.saver.turn_over()
 
     def _idle(self, event: r.Idle, now: float) -> None:
         if self.runtime == "working":

@@ -75,7 +75,8 @@ class Ready(Struct, frozen=True, tag="ready"):
     rung: Literal["new", "native", "replayed", "fresh"]
     reason: str = ""
     capabilities: Capabilities = Capabilities()
-    pid: int = 0  # on the runner's host; filled in by the runner
+    pid: int = 0  # on the runner's host; filled in by the runner, as are:
+    notes: tuple[str, ...] = ()  # what came of the resume hook
 
 
 class Busy(Struct, frozen=True, tag="busy"):

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.hearing import clean
 from bide.core.kept import Kept
 from bide.core.limits import retry_wait_s
+from bide.core.session import OVER_QUOTA
 
 
 class Saver:
     """One capture at a time. `unsaved` while something may have changed since the last one began."""
 
-    def __init__(self, session: str, epoch: int, last: f.Checkpoint | None, interval_s: float, now: float) -> None:
+    def __init__(
+        self, session: str, epoch: int, last: f.Checkpoint | None, interval_s: float, now: float, used: int = 0
+    ) -> None:
+        """`used` is the highest number that a checkpoint of the session has."""
         self.session, self.epoch, self.interval_s = session, epoch, interval_s
         self.last = last
-        self.n = last.n if last else 0  # of the newest attempt: a root's name is used once, even by one that failed
+        # Of the newest attempt: a number is used once, even by one that failed, or by one that was left behind.
+        self.n = max(used, last.n if last else 0)
         self.input_cursor = last.input_cursor if last else ""
         self.taken: list[str] = []  # inputs in the runtime's state, not yet in a saved checkpoint
         self.unsaved = False
@@ -26,6 +33,7 @@ class Saver:
         self.quiet = True
         self.failed = 0
         self.not_before = 0.0
+        self.over = False  # the workspace holds more than may be saved, and that was told
 
     def adopt(self, kept: Kept) -> None:
         """Goes on after the captures of an earlier process."""
@@ -40,7 +48,7 @@ class Saver:
 
     def next_times(self, goal: str, turn_open: bool, running: bool) -> list[float]:
         """When a capture may next begin, given what its lease is at; none while one is under way."""
-        if self.under_way:
+        if self.under_way or self.not_before == inf:
             return []
         if turn_open:
             return [max(self.not_before, self.saved_at + self.interval_s)] if goal in ("", "park") else []
@@ -63,11 +71,15 @@ class Saver:
         if self.under_way:
             self.quiet = False
 
+    def turn_over(self) -> None:
+        """A turn ended: what held too much may hold less now."""
+        self.not_before = 0.0 if self.not_before == inf else self.not_before
+
     def saved(self, done: e.Captured, version: str, now: float, wall: float) -> f.CheckpointSaved:
         """The checkpoint that is now safe."""
         asked = self.under_way
         assert asked is not None
-        self.under_way, self.failed, self.saved_at = None, 0, now
+        self.under_way, self.failed, self.saved_at, self.over = None, 0, now, False
         self.taken = [i for i in self.taken if i not in asked.consumed]
         self.input_cursor = asked.consumed[-1] if asked.consumed else self.input_cursor
         self.last = f.Checkpoint(
@@ -76,12 +88,17 @@ class Saver:
             input_cursor=self.input_cursor, at_n=asked.at_n, files=done.files, bytes=done.bytes,
             new_bytes=done.new_bytes, seconds=done.seconds, consistency="quiet" if self.quiet else "crash",
             verified_at=done.verified_at, kept=done.kept, not_kept=done.not_kept, workspace=done.workspace,
-            runtime_version=version or (self.last.runtime_version if self.last else ""), stopped=done.stopped,
+            runtime_version=version or (self.last.runtime_version if self.last else ""), stopped=done.stopped, toolchain=done.toolchain,
         )  # fmt: skip
         return f.CheckpointSaved(checkpoint=self.last)
 
-    def not_saved(self, why: e.NotCaptured, now: float) -> f.CheckpointFailed:
-        """The attempt failed: nothing is freed, and it is tried again after a while."""
+    def not_saved(self, why: e.NotCaptured, now: float, patient: bool) -> f.CheckpointFailed:
+        """The attempt failed: nothing is freed, and it is tried again after a while. What holds too much holds as much
+        until something works on it: a `patient` one waits for the end of the next turn.
+        """
         self.under_way, self.unsaved, self.not_before = None, True, now + retry_wait_s(self.failed)
         self.failed += 1
+        self.over = why.code == OVER_QUOTA
+        if self.over and patient:
+            self.not_before = inf
         return f.CheckpointFailed(code=why.code, reason=clean(why.reason))

@@ -12,8 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import facts as f
+from bide.core.limits import CANCELLING_S, PARKING_S
+from bide.core.retention import next_moment
 
-VERSION = 2  # of the stored form of `Session`; another version is rebuilt from its facts
+VERSION = 3  # of the stored form of `Session`; another version is rebuilt from its facts
 
 
 class Lifecycle(StrEnum):
@@ -69,6 +71,7 @@ class Pending(Struct, frozen=True, kw_only=True):
     delivery: f.Delivery = "next_turn"
     question_id: str = ""
     drop_queued: bool = False
+    checkpoint: int = 0  # where a rewind goes
     status: f.ReceiptStatus = "accepted"
     turn: int = 0  # the one it was told in
 
@@ -95,11 +98,16 @@ class Session(Struct, frozen=True, kw_only=True):
     pool: str
     author: str
     limits: dict[str, float]
-    on_loss: Literal["continue", "ask", "fail"]
+    on_loss: f.OnLoss
     workspace: f.Workspace
     environment: Environment
     created_at: float
     labels: tuple[str, ...] = ()  # what its runner must have
+    care: f.Care = f.Care()
+    on_rollback: f.OnLoss = "continue"
+    family: str = ""  # of the session it was forked from, whose packs it shares; empty: its own
+    forked_from: f.ForkedFrom | None = None
+    rewound_to: int = 0  # the checkpoint that it was last taken back to; 0: it never was
     lifecycle: Lifecycle = Lifecycle.QUEUED
     outcome: str = ""
     summary: str = ""
@@ -118,8 +126,11 @@ class Session(Struct, frozen=True, kw_only=True):
     asked_at_n: dict[str, tuple[int, int]] = {}  # question -> (epoch, n) of its asking
     closed: dict[str, tuple[str, str]] = {}  # question -> (status, who or why); the latest CLOSED_MAX
     checkpoint: f.Checkpoint | None = None
+    checkpoint_n: int = 0  # the highest ever saved: a number is never used again, whatever it goes back to
     earlier: f.Checkpoint | None = None  # the one before, should the blobs of the last be lost
+    flagged: tuple[f.Lost, ...] = ()  # what of the checkpoint was found damaged
     unsaved: Unsaved = Unsaved()
+    too_much: bool = False  # its workspace holds more than may be saved, and nothing worked on it since that was said
     parking: str = ""  # why it parks
     cancelling: bool = False
     phase_until: float = 0.0  # deadline of a transitional state
@@ -134,7 +145,10 @@ class Session(Struct, frozen=True, kw_only=True):
     last_runner_name: str = ""
     last_boot: str = ""
     task: str = ""  # the first prompt, cut to TASK_CHARS: the recap of last resort
-    expires_at: float = 0.0
+    expires_at: float = 0.0  # the end of its keeping, while it is parked or ended; 0: none
+    kept_since: float = 0.0  # since when that end stands
+    warned_at: float = 0.0  # of that end
+    extended_until: float = 0.0  # a person wants it kept at least until then
     report: tuple[str, ...] = ()  # plain words the coding agent gets with its next prompt
     usd: float = 0.0
     tokens: int = 0
@@ -143,12 +157,12 @@ class Session(Struct, frozen=True, kw_only=True):
 Q, A, P, E = Lifecycle.QUEUED, Lifecycle.ACTIVE, Lifecycle.PARKED, Lifecycle.ENDED
 
 _EVERYWHERE: tuple[type[f.Fact], ...] = (
-    f.UserMessage, f.UserInterrupt, f.UserAnswer, f.UserCancel, f.UserPark, f.UserResume, f.UserExtend, f.Receipt,
-    f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined, f.QuestionWithdrawn, f.Note, f.Error, f.Gap,
+    f.UserMessage, f.UserInterrupt, f.UserAnswer, f.UserCancel, f.UserPark, f.UserResume, f.UserExtend, f.UserFork,
+    f.UserRewind, f.Receipt, f.Forked, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined, f.QuestionWithdrawn, f.Note, f.Error, f.Gap,
 )  # fmt: skip
 _WHILE_ACTIVE: tuple[type[f.Fact], ...] = (
     f.TurnStarted, f.TurnEnded, f.AssistantMessage, f.AssistantThought, f.ToolCall, f.ToolResult,
-    f.AssumptionRecorded, f.EnvironmentRestored, f.EnvironmentMoved, f.EnvironmentLost, f.RuntimeStarted,
+    f.AssumptionRecorded, f.EnvironmentRestored, f.EnvironmentMoved, f.EnvironmentChanged, f.EnvironmentLost, f.RuntimeStarted,
     f.RuntimeResumed, f.RuntimeExited, f.CheckpointSaved, f.CheckpointFailed, f.Cost, f.Raw, f.Parking, f.Resuming,
 )  # fmt: skip
 
@@ -157,7 +171,7 @@ NEXT: dict[Lifecycle, dict[type[f.Fact], Lifecycle]] = {
     Q: {
         **dict.fromkeys(_EVERYWHERE, Q),
         f.Queued: Q, f.Leased: A, f.Parked: P, f.Ended: E, f.EnvironmentRolledBack: Q, f.EnvironmentLost: Q,
-        f.TurnEnded: Q,
+        f.TurnEnded: Q, f.CheckpointFlagged: Q, f.Rewound: P,
     },
     A: {
         **dict.fromkeys(_EVERYWHERE, A), **dict.fromkeys(_WHILE_ACTIVE, A),
@@ -165,8 +179,12 @@ NEXT: dict[Lifecycle, dict[type[f.Fact], Lifecycle]] = {
     },
     P: {
         **dict.fromkeys(_EVERYWHERE, P), f.Queued: Q, f.Ended: E, f.EnvironmentLost: P, f.EnvironmentRolledBack: P,
+        f.CheckpointFlagged: P, f.Rewound: P, f.Expiring: P, f.EnvironmentExpired: P,
     },
-    E: {**dict.fromkeys(_EVERYWHERE, E), f.Reopened: E, f.Queued: Q},
+    E: {
+        **dict.fromkeys(_EVERYWHERE, E), f.Reopened: E, f.CheckpointFlagged: E, f.Queued: Q, f.Rewound: P, f.Expiring: E,
+        f.EnvironmentExpired: E,
+    },
 }  # fmt: skip
 
 
@@ -189,9 +207,37 @@ def deliverable(s: Session) -> tuple[Pending, ...]:
     return tuple(sorted(waiting, key=delivery_order))
 
 
+def rewinding(s: Session) -> Pending | None:
+    """The rewind that waits for the session's runner to stop and save; of several the last one asked for."""
+    return next((p for p in reversed(s.inputs) if p.type == "user.rewind"), None)
+
+
+OVER_QUOTA = "over_quota"  # why a checkpoint failed that only less in the workspace makes possible
+
+
+def stopping(s: Session) -> bool:
+    """Whether its runner is to stop whatever it does, save, and say its last word."""
+    return s.cancelling or rewinding(s) is not None
+
+
+def stopping_s(s: Session) -> float:
+    """How long that may take. What a rewind leaves is worth as much time to save as a park is."""
+    return CANCELLING_S if s.cancelling else PARKING_S
+
+
 def blocked(s: Session) -> bool:
     """Whether a blocking question is open."""
     return any(q.blocking for q in s.questions)
+
+
+def at_rest(s: Session) -> bool:
+    """Whether it is parked or has ended: no runner has it, and none is wanted."""
+    return s.lifecycle is Lifecycle.PARKED or s.lifecycle is Lifecycle.ENDED
+
+
+def is_kept(s: Session) -> bool:
+    """Whether something is kept of it only until its retention is over."""
+    return s.expires_at > 0 and at_rest(s) and (s.lifecycle is Lifecycle.PARKED or s.checkpoint is not None)
 
 
 def retimed(s: Session, now: float) -> Session:
@@ -201,7 +247,7 @@ def retimed(s: Session, now: float) -> Session:
     waiting: WaitingFor = "answer" if blocked(s) else "message"
     if s.turn.waiting_for != waiting:
         s = replace(s, turn=replace(s.turn, waiting_for=waiting))
-    if deliverable(s) or s.cancelling:
+    if deliverable(s) or stopping(s) or s.too_much:
         return replace(s, window_until=0.0)
     return s if s.window_until else replace(s, window_until=now + s.limits["online_window_s"])
 
@@ -214,4 +260,6 @@ def wake_at(s: Session) -> float | None:
         times += [t for t in (s.phase_until, s.window_until) if t]
     elif s.lifecycle is Lifecycle.QUEUED and s.recovery_until:
         times.append(s.recovery_until)
+    elif is_kept(s):
+        times.append(next_moment(s.kept_since, s.expires_at, s.warned_at))
     return min(times, default=None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from bide.core.facts import Checkpoint, RunnerFact
+from bide.core.facts import Care, Checkpoint, RunnerFact
 from bide.core.refusals import Refused
 from bide.core.runtime import Runtime
 from bide.core.session import Pending
@@ -87,6 +87,7 @@ class Sync(Struct, frozen=True, kw_only=True):
     ordered: bool = False  # it drains because the server said so
     leaving: bool = False  # the last word of a process that ends in order: give it nothing more
     warm: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()  # sessions at rest of which anything lies on its disk
 
 
 class Job(Struct, frozen=True, kw_only=True):
@@ -107,6 +108,8 @@ class Job(Struct, frozen=True, kw_only=True):
     report: tuple[str, ...]  # what the coding agent is told with its next prompt
     limits: dict[str, float]
     resumed: bool  # it has run before
+    care: Care = Care()
+    checkpoint_n: int = 0  # the highest ever used; 0: an older server does not say
 
 
 class Granted(Struct, frozen=True, kw_only=True):
@@ -139,7 +142,11 @@ class Gone(Struct, frozen=True, kw_only=True):
 
 
 class News(Struct, frozen=True, kw_only=True):
-    """What is new for one leased session: inputs past the reported cursor, and whether it parks or is cancelled."""
+    """What is new for one leased session: inputs past the reported cursor, and whether it parks or is to stop.
+
+    `cancelling`: stop whatever it does, save, say the last word. What becomes of it then, its end or a step back to a
+    checkpoint, is the server's to know.
+    """
 
     session: str
     epoch: int
@@ -159,6 +166,7 @@ class SyncReply(Struct, frozen=True, kw_only=True):
     commands: tuple[News, ...] = ()
     drain: bool = False  # wanted for as long as it is said
     drain_s: float = 0.0  # how long working sessions may still take
+    forget: tuple[str, ...] = ()  # of those it keeps: sessions that were deleted; nothing of them may stay there
 
 
 class FactsPost(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bide.core.session import Lifecycle, Session, deliverable
+from bide.core.session import Lifecycle, Session, deliverable, rewinding
 
 Shown = Literal["queued", "starting", "working", "waiting", "parking", "parked", "resuming", "ended"]
 SHOWN: tuple[Shown, ...] = ("queued", "starting", "working", "waiting", "parking", "parked", "resuming", "ended")
@@ -23,8 +23,7 @@ class Words(Struct, frozen=True, kw_only=True):
 def words(s: Session) -> Words:
     """The shown word of a session and what goes with it."""
     if s.lifecycle is Lifecycle.ENDED:
-        kept = "A message wakes it while it is kept." if s.checkpoint else "Start a new session."
-        return Words(shown="ended", must_act="nobody", next_step=kept)
+        return Words(shown="ended", must_act="nobody", next_step=_after_the_end(s))
     if s.lifecycle is Lifecycle.PARKED:
         return Words(shown="parked", must_act="human", next_step=_awaited(s))
     if s.lifecycle is Lifecycle.QUEUED:
@@ -32,12 +31,15 @@ def words(s: Session) -> Words:
             return Words(
                 shown="resuming", must_act="runner", next_step="Its runner may come back; else another goes on."
             )
-        shown: Shown = "resuming" if s.epoch else "queued"
+        shown: Shown = "resuming" if s.epoch or s.checkpoint else "queued"
         return Words(shown=shown, must_act="runner", next_step="A free runner of its pool takes it.")
+    if (back := rewinding(s)) is not None:
+        next_step = f"It stops and is saved, then it goes back to checkpoint {back.checkpoint}."
+        return Words(shown="parking", must_act="runner", next_step=next_step)
     if s.parking or s.environment.state == "saving":
         return Words(shown="parking", must_act="runner", next_step="Everything is saved, then its runner is free.")
     if s.environment.state == "restoring":
-        if s.epoch > 1:
+        if s.epoch > 1 or s.checkpoint:
             return Words(shown="resuming", must_act="runner", next_step="The workspace is restored.")
         return Words(shown="starting", must_act="runner", next_step="The repository is cloned.")
     if s.turn.open or deliverable(s) or s.cancelling:
@@ -45,9 +47,17 @@ def words(s: Session) -> Words:
     return Words(shown="waiting", must_act="human", next_step=_awaited(s))
 
 
+def _after_the_end(s: Session) -> str:
+    if s.environment.state == "expired":
+        return "It is no longer kept: begin a new session with its history as recap."
+    return "A message wakes it while it is kept." if s.checkpoint else "Start a new session."
+
+
 def _awaited(s: Session) -> str:
     if any(q.kind == "loss" for q in s.questions):
         return "Its saved state is lost: say how to go on with `bide inbox`."
+    if s.flagged:
+        return "What was saved of it is damaged: see what with `bide show`."
     if any(q.blocking for q in s.questions):
         return "Answer its question with `bide inbox`."
     if s.reason.startswith("The last turn failed"):

@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core import ids
+from bide.core.bounds import LIMITS
+from bide.core.branching import chosen
 from bide.core.evolve import created, evolve
 from bide.core.handle import handle
-from bide.core.limits import LIMITS
 from bide.core.refusals import Refused
 from bide.core.session import Session, wake_at
 from bide.store.memory import MemoryStore
@@ -74,6 +75,14 @@ def resume(name: str = "resume") -> c.Resume:
     return c.Resume(id=uid(name), author="ann")
 
 
+def fork(name: str = "fork", checkpoint: int = 0, **more: Any) -> c.Fork:
+    return c.Fork(id=uid(name), author="ben", session=uid((name, "session")), checkpoint=checkpoint, **more)
+
+
+def rewind(checkpoint: int, name: str = "rewind") -> c.Rewind:
+    return c.Rewind(id=uid(name), author="ann", checkpoint=checkpoint)
+
+
 def grant(runner: str = "r1", boot: str = "1") -> c.Grant:
     return c.Grant(runner=runner, runner_name=runner, boot=boot, lease_s=LEASE_S)
 
@@ -124,7 +133,7 @@ class Story:
         if isinstance(command, tuple):
             command = c.Report(runner=self.s.last_runner, epoch=self.s.epoch, first=self.s.n, facts=command)
         before = self.store.session(self.id)
-        told: c.Command = command
+        told: c.Command = self.held(command) if isinstance(command, c.Fork) else command
         (done,) = self.store.perform([lambda: handle(self.id, told)])
         self.facts, self.refusal = [], None
         if isinstance(done, Refused):
@@ -136,6 +145,11 @@ class Story:
         self.facts = [envelope.fact for envelope in done.envelopes]
         assert replace(self.folded(), lease=None) == replace(self.s, lease=None)
         return [envelope.type for envelope in done.envelopes]
+
+    def held(self, wanted: c.Fork) -> c.Fork:
+        """The wish with its root, as if it was kept for it."""
+        source = chosen(self.s, self.store.checkpoints(self.id), wanted.checkpoint)
+        return replace(wanted, held=source.root) if source else wanted
 
     def after(self, seconds: float) -> list[str] | str:
         """Time passes, and whoever asks for what is due finds this session if it wants to be woken."""
@@ -173,7 +187,7 @@ class Story:
 
     def saves(self, *consumed: str, n: int = 0, epoch: int = 0) -> f.CheckpointSaved:
         """A checkpoint of this moment, containing these inputs."""
-        n = n or (self.s.checkpoint.n + 1 if self.s.checkpoint else 1)
+        n = n or self.s.checkpoint_n + 1
         inputs = tuple(PROMPT if name == "prompt" else uid(name) for name in consumed)
         checkpoint = f.Checkpoint(
             id=uid(("checkpoint", n)), n=n, epoch=epoch or self.s.epoch, root=f"{self.s.epoch}-{n}", turn=self.s.turn.n,
@@ -209,6 +223,17 @@ def parked(*questions: f.QuestionAsked, **more: Any) -> Story:
     story = waiting(*questions, **more)
     assert story.after(WINDOW_S) == ["session.parking"]
     assert story << (f.Parked(checkpoint=1),) == ["session.parked"]
+    return story
+
+
+def forgotten(story: Story) -> Story:
+    """All its warnings were given, nobody came, and its retention is over."""
+    while (
+        not isinstance(story.log()[-1].fact, f.Ended | f.EnvironmentExpired) or story.s.environment.state != "expired"
+    ):
+        left = story.wakes_in()
+        assert left is not None, "it is kept for ever"
+        assert isinstance(story.after(left), list)
     return story
 
 

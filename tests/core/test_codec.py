@@ -37,6 +37,8 @@ def anything(kind: type[Any]) -> st.SearchStrategy[Any]:
                 return st.sampled_from(literals)
             case msgspec.inspect.VarTupleType(item_type=item):
                 return st.lists(of(item), max_size=3).map(tuple)
+            case msgspec.inspect.TupleType(item_types=items):
+                return st.tuples(*map(of, items))
             case msgspec.inspect.DictType(value_type=value):
                 return st.dictionaries(text, of(value), max_size=3)
             case msgspec.inspect.UnionType(types=types):

@@ -15,7 +15,6 @@ from tests.core.playbook import (
     PROMPT,
     RESTORED,
     START,
-    TOTAL,
     Story,
     answer,
     asks,
@@ -23,6 +22,7 @@ from tests.core.playbook import (
     cancel,
     create,
     ended,
+    forgotten,
     grant,
     interrupt,
     leased,
@@ -74,7 +74,7 @@ def test_a_message_to_a_session_that_ended_with_nothing_saved_is_refused() -> No
 
 def test_a_message_after_retention_is_refused_as_expired() -> None:
     story = ended()
-    story.after(TOTAL["retention_s"])
+    forgotten(story)
     assert story << say("m") == "no: expired"
     assert story << resume() == "no: expired"
     assert story << extend(60) == "no: expired"

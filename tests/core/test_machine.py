@@ -10,8 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from bide.core import commands as c
 from bide.core import facts as f
-from bide.core.session import Lifecycle, wake_at
-from tests.core.playbook import RESTORED, Story, asks, cancel, grant, interrupt, park, renew, resume, say, uid
+from bide.core.limits import DAY
+from bide.core.session import Lifecycle, is_kept, wake_at
+from tests.core.playbook import RESTORED, Story, asks, cancel, grant, interrupt, park, renew, resume, rewind, say, uid
+from tests.core.playbook import fork as branch
 
 FINAL = {"consumed", "refused", "withdrawn", "abandoned", "unconfirmed"}
 few = st.integers(0, 3)
@@ -51,6 +53,17 @@ class OneSession(RuleBasedStateMachine):
     def controls(self, which: Any) -> None:
         self.story << which(self.name())
 
+    @rule(back=few, fork=st.booleans())
+    def goes_back_or_forks(self, back: int, fork: bool) -> None:
+        n, name = max(0, self.story.s.checkpoint_n - back), self.name()
+        if not fork:
+            self.story << rewind(n, name)
+        elif isinstance(self.story << branch(name, n), list):
+            other = self.story.store.session(uid((name, "session")))
+            assert other is not None
+            assert other.checkpoint is not None
+            assert (other.lifecycle, other.inputs, other.questions) == (Lifecycle.PARKED, (), ())
+
     @rule(days=st.integers(-1, 500))
     def extends(self, days: int) -> None:
         self.story << c.Extend(id=uid(self.name()), author="ann", until=self.story.now + days * 86400)
@@ -86,7 +99,8 @@ class OneSession(RuleBasedStateMachine):
         self.story << c.Disown(runner=runner, epoch=self.story.s.epoch - back, reason="it was restarted")
 
     @rule(
-        seconds=st.sampled_from([0.0, 1.0, 30.0, 59.0, 121.0, 301.0, 2000.0]), outage=st.sampled_from([0.0, 0.0, 50.0])
+        seconds=st.sampled_from([0.0, 1.0, 30.0, 59.0, 121.0, 301.0, 2000.0, 16 * DAY, 40 * DAY]),
+        outage=st.sampled_from([0.0, 0.0, 50.0]),
     )
     def time_passes(self, seconds: float, outage: float) -> None:
         self.story.now += seconds
@@ -136,6 +150,8 @@ class OneSession(RuleBasedStateMachine):
         assert (s.lease is not None) == (s.lifecycle is Lifecycle.ACTIVE)
         if s.lease is not None or s.recovery_until:
             assert wake_at(s) is not None
+        assert (wake_at(s) is not None) or not is_kept(s)
+        assert s.environment.state != "expired" or (s.lifecycle is Lifecycle.ENDED and s.checkpoint is None)
         if s.lease is not None:
             assert s.lease.epoch == s.epoch
 
@@ -159,6 +175,14 @@ class OneSession(RuleBasedStateMachine):
         if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED):
             assert not [p for p in s.inputs if p.type not in ("user.message", "user.answer")]
             assert (s.parking, s.phase_until, s.window_until, s.turn.open) == ("", 0, 0, False)
+
+    @invariant()
+    def a_checkpoint_has_its_number_for_itself(self) -> None:
+        numbers = [e.fact.checkpoint.n for e in self.story.log() if isinstance(e.fact, f.CheckpointSaved)]
+        assert numbers == sorted(set(numbers))
+        assert all(
+            p.type != "user.rewind" or self.story.s.lease or self.story.s.recovery_until for p in self.story.s.inputs
+        )
 
     @invariant()
     def a_loss_waits_for_its_decision(self) -> None:

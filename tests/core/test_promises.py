@@ -286,12 +286,6 @@ def test_a_fresh_conversation_knows_its_task_also_when_a_message_waits() -> None
 # -- retention --------------------------------------------------------------------------------------------------------
 
 
-def test_a_message_to_a_parked_session_past_its_retention_is_refused() -> None:
-    story = parked()
-    story.now += TOTAL["retention_s"] + 1
-    assert story << say("m") == "no: expired"
-
-
 def test_a_session_kept_longer_by_hand_stays_so_after_its_next_park() -> None:
     story = parked()
     story << c.Extend(id=uid("x"), author="ann", until=START + 300 * DAY)

@@ -13,8 +13,8 @@ import pytest
 from msgspec import NODEFAULT
 from msgspec.structs import fields, replace
 
+from bide.core import bounds
 from bide.core import facts as f
-from bide.core import limits
 from bide.core.evolve import Illegal, created, evolve
 from bide.core.refusals import CODES, EXIT_CODE, HTTP_STATUS, Kind, Refused
 from bide.core.session import NEXT, Environment, Lifecycle, Session, wake_at
@@ -27,14 +27,17 @@ QUESTION = f.Question(id=uid("q"), session_id="s", question="Which?", options=("
 GIVEN: dict[str, Any] = {
     "question": QUESTION, "question_id": QUESTION.id, "checkpoint": 1, "epoch": 1, "until": START + 1, "seconds": 1.0,
     "ok": True, "usd": 0.1, "tokens": 1, "turns": 1, "lost": (f.Lost(what="a file"),), "outcome": "completed",
-    "result": "completed", "status": "consumed", "source": "fresh", "rung": "native", "bytes": 1,
+    "at": START, "expires_at": START, "left_s": 1.0, "result": "completed", "status": "consumed", "source": "fresh", "rung": "native", "bytes": 1,
 }  # fmt: skip
 
 
 def sample(kind: type[Any]) -> Any:
     """One fact of this type, with something plausible in every field that must be given."""
+    saved = f.Checkpoint(id=uid("c"), n=1, epoch=1, root="1-1", turn=1)
     if kind is f.CheckpointSaved:
-        return f.CheckpointSaved(checkpoint=f.Checkpoint(id=uid("c"), n=1, epoch=1, root="1-1", turn=1))
+        return f.CheckpointSaved(checkpoint=saved)
+    if kind is f.Rewound:
+        return f.Rewound(checkpoint=1, target=saved)
     if kind is f.Gap:
         return f.Gap(source=1, target=2, reason="lost")
     if kind is f.EnvironmentMoved:
@@ -127,24 +130,58 @@ def test_every_no_of_the_core_has_a_hint_a_status_and_an_exit_code() -> None:
 
 
 def test_every_bound_says_why_it_is_there() -> None:
-    for name, limit in limits.LIMITS.items():
-        assert name == limit.name
-        assert limit.kept.endswith("."), name
-        assert limit.min <= limit.default <= limit.max
+    for limit in bounds.every(bounds.LIMITS):
+        assert limit.kept.endswith("."), limit.name
+        assert limit.min <= limit.default == limit.value <= limit.max
+    assert [*bounds.LIMITS] == [limit.name for limit in bounds.LIMITS.values()]
+    named = [limit.name for limit in bounds.every(bounds.LIMITS)]
+    assert len(named) == len(set(named))
+
+
+def test_the_page_about_limits_shows_them_as_they_are() -> None:
+    checked = subprocess.run([sys.executable, "tools/limits.py", "--check"], cwd=ROOT, check=False)
+    assert checked.returncode == 0, "docs/reference/limits.md is stale: python tools/limits.py"
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("online_window_s", -1.0), ("retention_s", 1e12), ("message_bytes", float("nan")), ("windows", 1.0)],
+    [
+        ("online_window_s", -1.0),
+        ("retention_s", 1e12),
+        ("message_bytes", float("nan")),
+        ("windows", 1.0),
+        ("workspace_bytes", 0),
+        ("checkpoints_kept", 1),
+        ("parking_s", 60.0),
+        ("retention_s", float("inf")),
+    ],
 )
 def test_a_setting_that_cannot_be_is_refused_with_its_bounds(name: str, value: float) -> None:
     with pytest.raises(Refused) as refused:
-        limits.effective(("project", {name: value}))
+        bounds.effective(("project", {name: value}))
     assert refused.value.code == "bad_setting"
     assert refused.value.hint
 
 
 def test_a_limit_says_who_set_it_and_the_nearest_wins() -> None:
-    found = limits.effective(("project", {"online_window_s": 60}), ("session", {"online_window_s": 5}))
+    found = bounds.effective(("project", {"online_window_s": 60}), ("session", {"online_window_s": 5}))
     assert (found["online_window_s"].value, found["online_window_s"].origin) == (5, "session")
     assert found["retention_s"].origin == "built_in"
+
+
+def test_a_retention_is_never_longer_than_the_longest_that_is_allowed() -> None:
+    found = bounds.effective(("server", {"retention_max_s": 86400}))
+    assert (found["retention_s"].value, found["retention_s"].max) == (86400, 86400)
+    assert found["retention_s"].origin == "server", "that is where the value comes from"
+    longer = bounds.effective(("server", {"retention_max_s": 86400}), ("session", {"retention_s": 2 * 86400}))
+    assert longer["retention_s"].value == 86400, "what was stored before the bound was set does no harm"
+    with pytest.raises(Refused) as refused:
+        bounds.require_kept(longer, {"retention_s": 2 * 86400})
+    assert "1d" in refused.value.sentence
+    assert "server" in refused.value.hint
+    bounds.require_kept(longer, {"retention_s": 86400})
+
+
+def test_one_session_does_not_lift_the_bound_of_its_project() -> None:
+    with pytest.raises(Refused):
+        bounds.effective(("session", {"retention_max_s": 86400}))
