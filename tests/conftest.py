@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from bide.store.postgres import PostgresStore
+from tests.snapshots.s3_server import S3Server
 from tests.store.postgres_server import PostgresServer
 
 
@@ -29,3 +30,14 @@ def database(postgres: PostgresServer) -> Iterator[str]:
     name = postgres.create("empty")
     yield postgres.url(name)
     postgres.drop(name)
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3Server]:
+    """The one S3 server of this run of the tests."""
+    server = S3Server()
+    try:
+        server.start()
+        yield server
+    finally:
+        server.remove()

@@ -1,33 +1,28 @@
-"""Saves folders as one checkpoint: content first, then what was added, and the root last of all."""
+"""Saves folders as one checkpoint: content first, then the lists of files, then the keys, and the root last of all."""
 
 from __future__ import annotations
 
 import secrets
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bide.core import limits
-from bide.snapshots.blobs.base import BlobStore, Missing
-from bide.snapshots.losses import Damaged, Hostile, Notes, NotKept, RootTaken, Stopped
-from bide.snapshots.manifest import (
-    FILE,
-    Ledger,
-    ObjectRef,
-    PackRow,
-    RootRecord,
-    chunk_id,
-    decode_segment,
-    pack,
-    root_key,
-)
-from bide.snapshots.packs import Packer, ids_of, put_new
-from bide.snapshots.root import Root, open_root
+from bide.core.keyring import KEY_SIZE, Opening, Seal
+from bide.core.refusals import Unavailable
+from bide.snapshots.depot import Depot, RootTaken
+from bide.snapshots.lineage import Lineage
+from bide.snapshots.losses import Notes, NotKept, Stopped, TooLarge
+from bide.snapshots.manifest import PackRef, RootRecord, root_key, seal_root
+from bide.snapshots.packs import Written
+from bide.snapshots.reading import Reader
 from bide.snapshots.scan import Tree
-from bide.snapshots.statcache import StatCache
-from bide.snapshots.take import take
+from bide.snapshots.statcache import Memory, keep, keep_on, recall
+from bide.snapshots.survey import Survey
 
 
 class Counted(Struct, frozen=True, kw_only=True):
@@ -38,37 +33,44 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 class Captured(Struct, frozen=True, kw_only=True):
-    """A checkpoint that was written. `new_bytes` is what was uploaded for it."""
+    """A checkpoint that was written. `new_bytes` is what was uploaded for it, `size` what all its objects take, those
+    that it shares with others included; `packs` are the packs that it uses.
+    """
 
     root: str
     files: int
     bytes: int
     new_bytes: int
+    size: int
     seconds: float
     not_kept: tuple[NotKept, ...]
     warnings: tuple[str, ...]
     trees: dict[str, Counted]
+    packs: tuple[PackRef, ...]
 
 
 def capture(
     trees: Sequence[Tree],
-    blobs: BlobStore,
+    depot: Depot,
     root: str,
     parent: str | None = None,
     cache_dir: Path | None = None,
     stop: Callable[[], bool] | None = None,
+    workers: int = 1,
+    bytes_max: int = 0,
 ) -> Captured:
     """Saves the trees, in this order, as the checkpoint `root` (`<session>/<epoch>-<n>`).
 
-    What `parent`, an earlier checkpoint, holds already is not uploaded again; one that cannot be read costs a full
-    upload and a warning. `cache_dir` is a folder of ours that makes the next capture fast and may vanish at any
-    time. `stop` is asked often, also from another thread.
+    What `parent`, an earlier checkpoint, or the project's base holds is not uploaded again; one that cannot be read
+    costs a full upload and a warning. `cache_dir` is a folder of ours that makes the next capture fast and may vanish
+    at any time. `stop` is asked often, also from another thread. `workers` above 1: children of this process share
+    the work where it is much; it must have no other threads then. `bytes_max`: of all trees, 0 for no bound.
 
-    Raises `RootTaken`, `Stopped` when `stop()` turns true, `BadFolder` for a tree that is no folder, `Unavailable`
-    on an outage, ValueError for a name. The root is written last: nothing half-written can ever be restored.
+    Raises `RootTaken`, `TooLarge` before anything is read, `Stopped` when `stop()` turns true, `BadFolder` for a tree
+    that is no folder, `Unavailable` on an outage, `Refused`, ValueError for a name. The root is written last: nothing
+    half-written can ever be restored.
     """
-    started, start_ns = time.monotonic(), time.time_ns()
-    key, session = root_key(root), root.partition("/")[0]
+    root_key(root)
     if len({tree.name for tree in trees}) != len(trees):
         raise ValueError("two trees have one name")
 
@@ -76,80 +78,107 @@ def capture(
         if stop and stop():
             raise Stopped
 
-    notes, cache = Notes(), StatCache(cache_dir, start_ns)
-    before = _parent(parent, blobs, notes)
-    with Packer(blobs, session, before.places if before else (), proceed) as packer:
-        taken = [take(tree, packer, cache, notes, proceed) for tree in trees]
-        packs = packer.finish()
-    records = tuple(record for record, _ in taken)
-    segments = {ident: content for _, found in taken for ident, content in found.items()}
-    ledgers, ledger_bytes = _ledgers(before, packs, segments, blobs, session)
-    proceed()
-    record = RootRecord(
-        root=root,
-        parent=parent,
-        created_ns=start_ns,
-        trees=records,
-        ledgers=ledgers,
-        not_kept=tuple((item.path, item.reason) for item in notes.not_kept),
-        warnings=notes.warnings,
-    )
-    content = pack("root", record)
-    if not blobs.put(key, content) and blobs.get(key) != content:
-        raise RootTaken(root)
-    cache.save()
+    started, start_ns = time.monotonic(), time.time_ns()
+    opening, notes, key = depot.keyring.opening(), Notes(), secrets.token_bytes(KEY_SIZE)
+    with ExitStack() as stack:
+        memory = recall(cache_dir, opening.chunks)
+        stack.callback(memory.close)
+        lineage = Lineage(depot, opening, parent, memory, notes)
+        surveys = [Survey(tree, memory, lineage.numbers, notes, proceed, stop, workers, stack) for tree in trees]
+        if bytes_max:
+            _fits(surveys, bytes_max)
+        reader = Reader(
+            blobs=depot.blobs, opening=opening, trusted_before_ns=start_ns - limits.RACY_NS, proceed=proceed,
+            stop=stop, workers=workers,
+        )  # fmt: skip
+        done = _sealed(Seal(root=root, key=key, base=opening.base), surveys, lineage, reader, depot)
+        record = _record(root, parent, opening, start_ns, surveys, done.packs, notes)
+        content = seal_root(record, key)
+        if not depot.blobs.put(root_key(root), content) and depot.blobs.get(root_key(root)) != content:
+            raise RootTaken(root)
+        _remember(cache_dir, opening, root, memory, lineage, surveys, changed=done.read)
     return Captured(
         root=root,
-        files=sum(tree.files for tree in records),
-        bytes=sum(tree.size for tree in records),
-        new_bytes=packer.bytes_put + ledger_bytes + len(content),
+        files=sum(tree.files for tree in record.trees),
+        bytes=sum(tree.size for tree in record.trees),
+        new_bytes=done.new_bytes + len(content),
+        size=sum(ref.size for ref in done.packs) + len(content),
         seconds=time.monotonic() - started,
         not_kept=notes.not_kept,
         warnings=notes.warnings,
-        trees={tree.name: Counted(files=tree.files, bytes=tree.size) for tree in records},
+        trees={tree.name: Counted(files=tree.files, bytes=tree.size) for tree in record.trees},
+        packs=done.packs,
     )
 
 
-def _parent(parent: str | None, blobs: BlobStore, notes: Notes) -> Root | None:
-    if parent is None:
-        return None
-    try:
-        return open_root(parent, blobs)
-    except (Missing, Damaged, Hostile) as error:
-        notes.warn(f"the checkpoint before, {parent}, cannot be built upon ({error}); everything was saved anew")
-        return None
-
-
-def _ledgers(
-    before: Root | None, packs: tuple[PackRow, ...], segments: dict[bytes, bytes], blobs: BlobStore, session: str
-) -> tuple[tuple[ObjectRef, ...], int]:
-    """The ledgers the new root needs, and how many bytes of them are new."""
-    gone = {fault.what for fault in before.faults} if before else set[str]()
-    refs = tuple(ref for ref in before.record.ledgers if f"the ledger {ref.key}" not in gone) if before else ()
-    if before and len(refs) >= limits.LEDGERS_MAX:
-        ledger = Ledger(packs=_still_used(before, segments) + packs, segments=tuple(segments.values()))
-        refs = ()
-    else:
-        known = before.segments if before else {}
-        added = tuple(content for ident, content in segments.items() if ident not in known)
-        ledger = Ledger(packs=packs, segments=added)
-    if not ledger.packs and not ledger.segments:
-        return refs, 0
-    content = pack("ledger", ledger)
-    key = f"ledgers/{session}/{secrets.token_hex(16)}"
-    put_new(blobs, key, content)
-    return (*refs, ObjectRef(key=key, size=len(content), hash=chunk_id(content))), len(content)
-
-
-def _still_used(before: Root, segments: dict[bytes, bytes]) -> tuple[PackRow, ...]:
-    used = {
-        piece.id
-        for content in segments.values()
-        for folder in decode_segment(content)
-        for entry in folder.entries
-        if entry.kind == FILE
-        for piece in entry.pieces
-    }
-    return tuple(
-        row for row in before.packs.values() if any(ident in used for frame in row.frames for ident in ids_of(frame))
+def _record(
+    root: str, parent: str | None, opening: Opening, start_ns: int, surveys: list[Survey],
+    packs: tuple[PackRef, ...], notes: Notes,
+) -> RootRecord:  # fmt: skip
+    for survey in surveys:
+        survey.tell(notes)
+    return RootRecord(
+        root=root,
+        parent=parent,
+        base=opening.base,
+        created_ns=start_ns,
+        trees=tuple(survey.record() for survey in surveys),
+        packs=packs,
+        not_kept=tuple((item.path, item.reason) for item in notes.not_kept),
+        warnings=notes.warnings,
     )
+
+
+def _fits(surveys: Sequence[Survey], most: int) -> None:
+    size = sum(survey.size() for survey in surveys)
+    if size > most:
+        raise TooLarge(size, most)
+
+
+class _Done(Struct, frozen=True, kw_only=True):
+    packs: tuple[PackRef, ...]
+    new_bytes: int
+    read: bool  # whether anything was not as remembered
+
+
+def _sealed(seal: Seal, surveys: list[Survey], lineage: Lineage, reader: Reader, depot: Depot) -> _Done:
+    """Reads what is not settled and seals, again when packs that were built upon turn out to be gone."""
+    written: dict[bytes, Written] = {}
+    read = False
+    for _ in range(limits.SEAL_TRIES_MAX):
+        rounds = 0
+        while any(survey.open for survey in surveys):
+            rounds += 1
+            if rounds > limits.READ_ROUNDS_MAX:
+                raise Unavailable("the folder", "files with several names kept changing while it was being captured")
+            read = True
+            written |= {pack.ref.id: pack for pack in reader.read(surveys, lineage)}
+        used = {use for survey in surveys for part in survey.parts.values() for use in part.kept.uses}
+        packs = tuple(lineage.packs[use] for use in sorted(used))
+        new = tuple(written[ref.id].sealed for ref in packs if ref.id in written)
+        uses = tuple(ref.id.hex() for ref in packs if ref.id not in written)
+        reader.proceed()
+        gone = depot.keyring.seal(replace(seal, new=new, uses=uses))
+        if not gone:
+            return _Done(packs=packs, new_bytes=sum(pack.ref.size for pack in written.values()), read=read)
+        dropped = lineage.drop(gone)
+        for survey in surveys:
+            survey.drop(dropped)
+    raise Unavailable("the checkpoint before", "what it holds keeps vanishing while it is being built upon")
+
+
+def _remember(
+    cache_dir: Path | None, opening: Opening, root: str, memory: Memory, lineage: Lineage, surveys: list[Survey],
+    changed: bool,
+) -> None:  # fmt: skip
+    if not changed and lineage.holds and memory.has(survey.head for survey in surveys):
+        keep_on(cache_dir, memory, root)
+        return
+    used = {use for survey in surveys for part in survey.parts.values() for use in part.kept.uses}
+    family = opening.base.partition("/")[0]
+    stay = [n for n, ref in enumerate(lineage.packs) if n in used or (family and ref.family == family)]
+    numbers = {n: place for place, n in enumerate(stay)}
+    keep(
+        cache_dir, opening.chunks, root, opening.base, [lineage.packs[n] for n in stay],
+        lineage.known().numbered(numbers), [survey.keeping(numbers) for survey in surveys],
+    )  # fmt: skip

@@ -1,11 +1,10 @@
-"""Describes a folder bit for bit, and says whether a folder is still what a checkpoint holds."""
+"""Describes a folder bit for bit: the witness of what capture and restore do."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
-import time
 from pathlib import Path
 
 from blake3 import blake3
@@ -13,14 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import limits
-from bide.snapshots.blobs.base import BlobStore
 from bide.snapshots.folders import Folders, join, names_in
-from bide.snapshots.losses import BadFolder, Notes
-from bide.snapshots.packs import Numberer
-from bide.snapshots.root import open_root
-from bide.snapshots.scan import Tree
-from bide.snapshots.statcache import StatCache
-from bide.snapshots.take import take
 
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -68,28 +60,6 @@ def manifest_of(path: Path) -> dict[bytes, Described]:
         for full in group:
             found[full] = replace(found[full], group=tuple(sorted(group)))
     return found
-
-
-def same_as(root: str, blobs: BlobStore, tree: str, path: Path, cache_dir: Path | None = None) -> bool:
-    """Whether the folder is, bit for bit, what a capture of it as this tree would find.
-
-    Files that the stat cache in `cache_dir` proves unchanged are not read, all others are. What a capture never
-    keeps (sockets and such) does not count. Raises what `open_root` raises; KeyError when there is no such tree.
-    """
-    opened = open_root(root, blobs)
-    record = opened.trees[tree]
-    only, skip = (tuple(map(os.fsdecode, paths)) for paths in (record.only, record.skip))
-    notes = Notes()
-    cache = StatCache(cache_dir, time.time_ns())
-    try:
-        now, _ = take(Tree(tree, path, only, skip), Numberer(), cache, notes, _go_on)
-    except BadFolder:
-        return False
-    return not notes.warnings and now.top == record.top and now.segments == record.segments
-
-
-def _go_on() -> None:
-    return None
 
 
 def _described(type: str, seen: os.stat_result) -> Described:

@@ -45,7 +45,7 @@ class Folders:
         start, fd = self._nearest(path)
         done = len(start) + 1 if start else 0
         for name in path[done:].split(b"/"):
-            fd = os.open(name, _OPEN, dir_fd=fd)
+            fd = open_quietly(name, _OPEN, fd)
             done += len(name) + 1
             self._keep(path[: done - 1], fd)
         return fd
@@ -63,6 +63,14 @@ class Folders:
         if len(self._near) > limits.FOLDERS_OPEN_MAX:
             _, oldest = self._near.popitem(last=False)
             os.close(oldest)
+
+
+def open_quietly(path: bytes | Path, flags: int, parent_fd: int | None = None) -> int:
+    """Opens for reading without a trace in the access time, where that is allowed: for its owner."""
+    try:
+        return os.open(path, flags | os.O_NOATIME, dir_fd=parent_fd)
+    except PermissionError:
+        return os.open(path, flags, dir_fd=parent_fd)
 
 
 def join(folder: bytes, name: bytes) -> bytes:

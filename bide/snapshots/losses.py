@@ -41,16 +41,16 @@ class Hostile(Exception):
         super().__init__(f"{path}: {reason}")
 
 
-class RootTaken(Exception):
-    """Another capture already has this root's name: whoever wrote this one no longer holds the lease."""
-
-    def __init__(self, root: str) -> None:
-        self.root = root
-        super().__init__(f"the checkpoint {root} exists already")
-
-
 class Stopped(Exception):
     """The caller's `stop` said so; no root was written."""
+
+
+class Changed(Exception):
+    """Somebody changed a folder since it was last saved or restored; nothing in it was touched."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+        super().__init__(f"{len(self.names)} entries were changed: {', '.join(self.names[:3])}")
 
 
 class BadFolder(Exception):
@@ -61,6 +61,14 @@ class BadFolder(Exception):
         super().__init__(f"{path}: {reason}")
 
 
+class TooLarge(Exception):
+    """The folders hold `size` bytes where at most `most` may be saved; nothing was uploaded."""
+
+    def __init__(self, size: int, most: int) -> None:
+        self.size, self.most = size, most
+        super().__init__(f"{size} bytes, of at most {most}")
+
+
 class Notes:
     """Collects what a person must be told, bounded: past `NOTES_MAX` entries are counted, not named."""
 
@@ -68,13 +76,31 @@ class Notes:
         self._not_kept: list[NotKept] = []
         self._warnings: list[str] = []
         self._not_kept_more = self._warnings_more = 0
+        self._excluded: dict[tuple[str, str], tuple[int, list[str]]] = {}
 
     def leave(self, tree: str, path: bytes, reason: str) -> None:
         """An entry that is not kept."""
+        self._add(NotKept(path=shown(tree, path), reason=reason))
+
+    def take(self, not_kept: Iterable[tuple[str, str]], warnings: Iterable[str]) -> None:
+        """What another one collected, as (path, reason) and sentences."""
+        for path, reason in not_kept:
+            self._add(NotKept(path=path, reason=reason))
+        for sentence in warnings:
+            self.warn(sentence)
+
+    def _add(self, item: NotKept) -> None:
         if len(self._not_kept) < limits.NOTES_MAX:
-            self._not_kept.append(NotKept(path=shown(tree, path), reason=reason))
+            self._not_kept.append(item)
         else:
             self._not_kept_more += 1
+
+    def exclude(self, tree: str, path: bytes, pattern: str) -> None:
+        """An entry that the project leaves out; such ones are counted, and some of them named."""
+        count, named = self._excluded.get((tree, pattern), (0, []))
+        if count < limits.EXCLUDED_NAMED_MAX:
+            named.append(shown(tree, path))
+        self._excluded[tree, pattern] = count + 1, named
 
     def warn(self, sentence: str) -> None:
         """Something kept, but not as hoped."""
@@ -86,12 +112,25 @@ class Notes:
     @property
     def not_kept(self) -> tuple[NotKept, ...]:
         more = self._not_kept_more
-        return (*self._not_kept, *([NotKept(path=f"{more} more", reason="not named one by one")] if more else ()))
+        excluded = [
+            NotKept(path=f"{tree}/{pattern}", reason=f"excluded by the project: {_several(count, named)}")
+            for (tree, pattern), (count, named) in sorted(self._excluded.items())
+        ]
+        return (
+            *excluded,
+            *self._not_kept,
+            *([NotKept(path=f"{more} more", reason="not named one by one")] if more else ()),
+        )
 
     @property
     def warnings(self) -> tuple[str, ...]:
         more = self._warnings_more
         return (*self._warnings, *([f"{more} more, not named one by one"] if more else ()))
+
+
+def _several(count: int, named: list[str]) -> str:
+    more = count - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
 
 
 def shown(tree: str, path: bytes) -> str:

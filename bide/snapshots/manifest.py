@@ -1,11 +1,9 @@
-"""What a checkpoint is made of, as records with a versioned code.
+"""What a checkpoint is made of, as records with a versioned code. The whole format: docs/reference/checkpoint-format.md.
 
-    roots/<session>/<epoch>-<n>   Root: trees, each with its segments; the ledgers it needs. Written last, once.
-    ledgers/<session>/<id>        Ledger: which packs a capture wrote, and the segments (lists of entries) it added.
-    packs/<session>/<id>          frames of file content one after another, each zstd or plain; a ledger says where.
+    roots/<session>/<epoch>-<n>   the root: trees, each with the ids of its segments, and the packs they lie in
+    packs/<family>/<id>           frames of chunks: contents of files, and segments (lists of folders with their entries)
 
-A chunk or segment is named by the BLAKE3 of its bytes. A segment lists folders with their entries, parents first.
-Roots and ledgers are: 4 letters, version (2 bytes), BLAKE3 of the rest (32 bytes), zstd of msgpack.
+A chunk is named by the keyed BLAKE3 of its bytes. Each object is encrypted under a key of its own, kept elsewhere.
 """
 
 from __future__ import annotations
@@ -16,26 +14,22 @@ from typing import TypeVar
 import msgspec
 import zstandard
 from blake3 import blake3
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec import Struct
 
 from bide.core import limits
 
-VERSION = 1
+VERSION = 2
 HASH_SIZE = 32
-_MAGIC = {"root": b"BDRT", "ledger": b"BDLG"}
-_HEADER = 4 + 2 + HASH_SIZE
+ROOT_MAGIC = b"BDRT"
+_HEADER = len(ROOT_MAGIC) + 2
+_ROOT_NONCE = bytes(12)  # a root's key encrypts one message
 _ROOT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*/\d+-\d+")
 
 FILE, FOLDER, LINK, HARD = "f", "d", "l", "h"
 
 T = TypeVar("T")
-
-
-class Piece(Struct, frozen=True, array_like=True):
-    """A run of a file: a chunk by its id, or a hole when the id is empty."""
-
-    length: int
-    id: bytes
 
 
 class Xattr(Struct, frozen=True, array_like=True):
@@ -45,11 +39,13 @@ class Xattr(Struct, frozen=True, array_like=True):
     value: bytes
 
 
-class Entry(Struct, frozen=True, kw_only=True, array_like=True, omit_defaults=True):
+class Entry(Struct, frozen=True, array_like=True):
     """One name in a folder.
 
-    `kind` is f (file), d (folder), l (symbolic link) or h (another name of an earlier file of the tree). `target` is
-    a link's bytes, or for h the earlier path within the tree. `uid` and `gid` are None where they are the tree's own.
+    `kind` is f (file), d (folder: all else about it stands in its own record), l (symbolic link) or h (another name of
+    an earlier file of the tree). `ids` are a file's chunks, one id after another. Without `lengths` there is one chunk,
+    as long as the file; else each length takes an id, and a negative one is a hole that takes none. `target` is a
+    link's bytes, or for h the earlier path within the tree. `uid` and `gid` are None where they are the tree's own.
     """
 
     name: bytes
@@ -57,21 +53,27 @@ class Entry(Struct, frozen=True, kw_only=True, array_like=True, omit_defaults=Tr
     mode: int = 0
     mtime_ns: int = 0
     size: int = 0
+    ids: bytes = b""
+    target: bytes = b""
+    lengths: tuple[int, ...] = ()
+    xattrs: tuple[Xattr, ...] = ()
     uid: int | None = None
     gid: int | None = None
-    pieces: tuple[Piece, ...] = ()
-    target: bytes = b""
-    xattrs: tuple[Xattr, ...] = ()
 
 
-class Folder(Struct, frozen=True, kw_only=True, array_like=True):
-    """A folder by its path within the tree (b'' is the tree's own) and its entries, sorted by name."""
+class Folder(Struct, frozen=True, array_like=True):
+    """A folder by its path within the tree (b'' is the tree's own), and its entries sorted by name."""
 
     path: bytes
+    mode: int
+    mtime_ns: int
     entries: tuple[Entry, ...]
+    xattrs: tuple[Xattr, ...] = ()
+    uid: int | None = None
+    gid: int | None = None
 
 
-class SegmentRef(Struct, frozen=True, kw_only=True, array_like=True):
+class SegmentRef(Struct, frozen=True, array_like=True):
     """A segment by its id; `first` is the path of its first folder, to say what is lost when the segment is."""
 
     first: bytes
@@ -79,7 +81,9 @@ class SegmentRef(Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class TreeRecord(Struct, frozen=True, kw_only=True):
-    """One captured folder. `top` is its own entry; `path` is where it stood, `only` and `skip` what was asked for."""
+    """One captured folder: `path` is where it stood, `only`, `skip` and `keep` what was asked for, `files` and `size` what it
+    holds: everything but folders, and the bytes of its files.
+    """
 
     name: str
     path: bytes
@@ -87,43 +91,24 @@ class TreeRecord(Struct, frozen=True, kw_only=True):
     skip: tuple[bytes, ...]
     uid: int
     gid: int
-    top: Entry
     files: int
     size: int
     segments: tuple[SegmentRef, ...]
+    keep: tuple[bytes, ...] = ()
 
 
-class ObjectRef(Struct, frozen=True, kw_only=True, array_like=True):
-    """An object by key, with its length and BLAKE3."""
+class PackRef(Struct, frozen=True, array_like=True):
+    """A pack by the 16 bytes of its name and its family, with its length and BLAKE3 as it is stored."""
 
-    key: str
+    id: bytes
+    family: str
     size: int
     hash: bytes
 
-
-class Frame(Struct, frozen=True, kw_only=True, array_like=True):
-    """A run of a pack: `ids` are the chunks in it one after another, `lengths` theirs when unpacked."""
-
-    offset: int
-    stored: int
-    zstd: bool
-    ids: bytes
-    lengths: tuple[int, ...]
-
-
-class PackRow(Struct, frozen=True, kw_only=True, array_like=True):
-    """A pack and its frames."""
-
-    key: str
-    size: int
-    frames: tuple[Frame, ...]
-
-
-class Ledger(Struct, frozen=True, kw_only=True):
-    """What captures added: packs, and the bytes of segments."""
-
-    packs: tuple[PackRow, ...]
-    segments: tuple[bytes, ...]
+    @property
+    def key(self) -> str:
+        """Where it lies in the blob store."""
+        return pack_key(self.family, self.id)
 
 
 class RootRecord(Struct, frozen=True, kw_only=True):
@@ -131,9 +116,10 @@ class RootRecord(Struct, frozen=True, kw_only=True):
 
     root: str
     parent: str | None
+    base: str
     created_ns: int
     trees: tuple[TreeRecord, ...]
-    ledgers: tuple[ObjectRef, ...]
+    packs: tuple[PackRef, ...]
     not_kept: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
 
@@ -142,9 +128,9 @@ class Unreadable(Exception):
     """Bytes that are no object of this kind, or damaged, or of a newer version; the text says which."""
 
 
-def chunk_id(content: bytes | memoryview) -> bytes:
-    """The name of a chunk or segment."""
-    return blake3(content).digest()
+def chunk_id(content: bytes | memoryview, key: bytes) -> bytes:
+    """The name of a chunk under its project's key."""
+    return blake3(content, key=key).digest()
 
 
 def root_key(root: str) -> str:
@@ -154,25 +140,37 @@ def root_key(root: str) -> str:
     return f"roots/{root}"
 
 
-def pack(kind: str, record: RootRecord | Ledger) -> bytes:
-    """The bytes of a root or ledger."""
+def pack_key(family: str, id: bytes) -> str:
+    """Where a pack is kept."""
+    return f"packs/{family}/{id.hex()}"
+
+
+def seal_root(record: RootRecord, key: bytes) -> bytes:
+    """The bytes of a root."""
     body = zstandard.ZstdCompressor(level=1).compress(msgspec.msgpack.encode(record))
-    return _MAGIC[kind] + VERSION.to_bytes(2, "big") + blake3(body).digest() + body
+    return ROOT_MAGIC + VERSION.to_bytes(2, "big") + AESGCM(key).encrypt(_ROOT_NONCE, body, record.root.encode())
 
 
-def unpack(kind: str, content: bytes, record: type[T]) -> T:
+def open_root(root: str, content: bytes, key: bytes) -> RootRecord:
     """The record in these bytes, or `Unreadable`."""
-    version, digest, body = int.from_bytes(content[4:6], "big"), content[6:_HEADER], content[_HEADER:]
-    if content[:4] != _MAGIC[kind]:
-        raise Unreadable(f"it is not a {kind} of a checkpoint")
-    if version != VERSION:
-        raise Unreadable(f"it has format {version}, this bide reads format {VERSION}")
-    if blake3(body).digest() != digest:
-        raise Unreadable("it is damaged")
+    require_version(content, ROOT_MAGIC, "root of a checkpoint")
     try:
-        return msgspec.msgpack.decode(unzstd(body, limits.LEDGER_BYTES_MAX), type=record)
+        body = AESGCM(key).decrypt(_ROOT_NONCE, content[_HEADER:], root.encode())
+    except (InvalidTag, ValueError) as error:
+        raise Unreadable("it is damaged, or its key is another") from error
+    try:
+        return msgspec.msgpack.decode(unzstd(body, limits.ROOT_BYTES_MAX), type=RootRecord)
     except msgspec.MsgspecError as error:
         raise Unreadable(f"it cannot be read: {error}") from error
+
+
+def require_version(content: bytes, magic: bytes, what: str) -> None:
+    """Raises `Unreadable` for bytes that are something else, or of another version."""
+    if content[:4] != magic:
+        raise Unreadable(f"it is not a {what}")
+    version = int.from_bytes(content[4:6], "big")
+    if version != VERSION:
+        raise Unreadable(f"it has format {version}, this bide reads format {VERSION}")
 
 
 def unzstd(body: bytes | memoryview, bytes_max: int) -> bytes:
@@ -191,9 +189,28 @@ def encode_segment(folders: list[Folder]) -> bytes:
     return msgspec.msgpack.encode(folders)
 
 
-def decode_segment(content: bytes) -> list[Folder]:
+def decode_segment(content: bytes | memoryview) -> list[Folder]:
     """The folders of a segment, or `Unreadable`. Nothing in them is checked: see `bide.snapshots.hostile`."""
     try:
         return msgspec.msgpack.decode(content, type=list[Folder])
     except msgspec.MsgspecError as error:
         raise Unreadable(f"a list of files cannot be read: {error}") from error
+
+
+def pieces_of(entry: Entry) -> list[tuple[int, bytes]]:
+    """A file as (length, chunk id) in order; a hole has the id b''. `Unreadable` where ids and lengths do not fit."""
+    if not entry.lengths:
+        if len(entry.ids) != (HASH_SIZE if entry.size else 0):
+            raise Unreadable("its chunks do not fit its length")
+        return [(entry.size, entry.ids)] if entry.size else []
+    found: list[tuple[int, bytes]] = []
+    at = 0
+    for length in entry.lengths:
+        if length < 0:
+            found.append((-length, b""))
+        else:
+            found.append((length, entry.ids[at : at + HASH_SIZE]))
+            at += HASH_SIZE
+    if at != len(entry.ids):
+        raise Unreadable("its chunks do not fit its length")
+    return found

@@ -1,39 +1,79 @@
-"""Writes chunks into frames and packs, and reads them back with every byte checked."""
+"""Writes chunks into frames and packs, encrypted under a new key for each pack, and reads them back checked."""
 
 from __future__ import annotations
 
 import secrets
+import struct
 from collections import deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Container
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Protocol, Self
 
+import msgspec
 import zstandard
+from blake3 import blake3
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from msgspec import Struct
 
 from bide.core import limits
+from bide.core.keyring import ID_SIZE, KEY_SIZE, NewPack
 from bide.core.refusals import Unavailable
 from bide.snapshots.blobs.base import BlobStore
-from bide.snapshots.manifest import (
-    HASH_SIZE,
-    Frame,
-    PackRow,
-    Unreadable,
-    chunk_id,
-    unzstd,
-)
+from bide.snapshots.manifest import HASH_SIZE, VERSION, PackRef, Unreadable, chunk_id, pack_key, require_version, unzstd
 
+PACK_MAGIC = b"BDPK"
+HEADER = PACK_MAGIC + VERSION.to_bytes(2, "big")
+TRAILER = struct.Struct(">I4s")  # length of the footer, magic
+_FOOTER_NONCE = b"\xff" * 12
 _WORTH_IT = 0.97  # a frame that shrinks less is stored plain: unpacking it would cost more than it saves
+_NOT_YET = -1  # the place of a chunk whose pack is not whole yet
+
+
+class FrameRow(Struct, frozen=True, array_like=True):
+    """A run of a pack: `stored` bytes at `offset`, that are `raw` bytes unpacked, holding so many chunks."""
+
+    offset: int
+    stored: int
+    raw: int
+    zstd: bool
+    chunks: int
+
+
+class Footer(Struct, frozen=True, array_like=True):
+    """What lies in a pack: the chunks of frame after frame, ids and lengths (32-bit little-endian) side by side."""
+
+    frames: tuple[FrameRow, ...]
+    ids: bytes
+    lengths: bytes
+
+    def id_list(self) -> list[bytes]:
+        """The chunks in order."""
+        return [self.ids[at : at + HASH_SIZE] for at in range(0, len(self.ids), HASH_SIZE)]
+
+    def length_list(self) -> tuple[int, ...]:
+        """Their lengths in order, bytes."""
+        return struct.unpack(f"<{len(self.lengths) // 4}I", self.lengths)
+
+
+class Written(Struct, frozen=True, array_like=True):
+    """A pack that was uploaded: what the root says of it, its key, and its footer."""
+
+    ref: PackRef
+    key: bytes
+    footer: Footer
+
+    @property
+    def sealed(self) -> NewPack:
+        """As the keyring is told."""
+        return NewPack(id=self.ref.id.hex(), size=self.ref.size, hash=self.ref.hash, key=self.key)
 
 
 class Sink(Protocol):
     """Where content goes while a tree is read."""
 
-    def knows(self, ident: bytes) -> bool:
-        """Whether this chunk needs no content any more."""
-        ...
-
-    def add(self, content: bytes) -> bytes:
+    def add(self, content: bytes | memoryview) -> bytes:
         """Takes a chunk, gives its id."""
         ...
 
@@ -41,21 +81,25 @@ class Sink(Protocol):
 class Packer:
     """A sink that uploads what is not known yet. Use it in `with`; `finish` gives the packs it wrote.
 
-    A thread of its own compresses and uploads, in order, while the caller reads on; its errors surface in the
-    caller's next `add` or in `finish`.
+    A thread of its own compresses, encrypts and uploads, in order, while the caller reads on; its errors surface in
+    the caller's next `add` or in `finish`.
     """
 
-    def __init__(self, blobs: BlobStore, session: str, known: Collection[bytes], proceed: Callable[[], None]) -> None:
-        self._blobs, self._session, self._known, self._proceed = blobs, session, known, proceed
-        self._new: set[bytes] = set()
-        self._frame: list[bytes] = []
+    def __init__(
+        self, blobs: BlobStore, family: str, chunks: bytes, known: Container[bytes], proceed: Callable[[], None]
+    ) -> None:
+        """`chunks` is the key that names content; `proceed` is called before each upload and may raise to stop."""
+        self._blobs, self._family, self._chunks_key, self._known = blobs, family, chunks, known
+        self._proceed = proceed
+        self._new: dict[bytes, int] = {}
+        self._frame: list[bytes | memoryview] = []
         self._frame_ids: list[bytes] = []
         self._frame_bytes = 0
         self._waiting: deque[Future[None]] = deque()
-        self._body = bytearray()
-        self._frames: list[Frame] = []
-        self._packs: list[PackRow] = []
+        self._zstd = zstandard.ZstdCompressor(level=1)
+        self._written: list[Written] = []
         self.bytes_put = 0
+        self._begin_pack()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer")
 
     def __enter__(self) -> Self:
@@ -64,29 +108,24 @@ class Packer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def knows(self, ident: bytes) -> bool:
-        return ident in self._new or ident in self._known
+    def add(self, content: bytes | memoryview) -> bytes:
+        ident = chunk_id(content, self._chunks_key)
+        if ident not in self._known:
+            self.put(ident, content)
+        return ident
 
-    def add(self, content: bytes) -> bytes:
-        ident = chunk_id(content)
-        if not self.knows(ident):
-            self._new.add(ident)
+    def put(self, ident: bytes, content: bytes | memoryview) -> None:
+        """Takes a chunk whose id is known already."""
+        if ident not in self._new:
+            self._new[ident] = _NOT_YET
             self._frame.append(content)
             self._frame_ids.append(ident)
             self._frame_bytes += len(content)
             if self._frame_bytes >= limits.FRAME_BYTES:
-                self._hand_over()
-        return ident
+                self.end_frame()
 
-    def finish(self) -> tuple[PackRow, ...]:
-        """Uploads what is left and waits for all of it."""
-        self._hand_over()
-        while self._waiting:
-            self._waiting.popleft().result()
-        self._put_pack()
-        return tuple(self._packs)
-
-    def _hand_over(self) -> None:
+    def end_frame(self) -> None:
+        """What follows lies in another frame than what came before."""
         if self._frame:
             frame, ids = self._frame, self._frame_ids
             self._frame, self._frame_ids, self._frame_bytes = [], [], 0
@@ -94,44 +133,116 @@ class Packer:
         while len(self._waiting) > limits.FRAMES_WAITING_MAX:
             self._waiting.popleft().result()
 
-    def _add_frame(self, chunks: list[bytes], ids: list[bytes]) -> None:
-        raw = b"".join(chunks)
-        packed = zstandard.ZstdCompressor(level=1).compress(raw)
+    def end_pack(self) -> None:
+        """What follows lies in another pack than what came before."""
+        self.end_frame()
+        self._waiting.append(self._thread.submit(self._put_pack))
+
+    def place_of(self, ident: bytes) -> int:
+        """In which of the packs that `finish` gave the chunk lies; KeyError when it was never put."""
+        return self._new[ident]
+
+    def finish(self) -> list[Written]:
+        """Uploads what is left and waits for all of it."""
+        self.end_frame()
+        while self._waiting:
+            self._waiting.popleft().result()
+        self._put_pack()
+        return self._written
+
+    def _begin_pack(self) -> None:
+        self._id, self._key = secrets.token_bytes(ID_SIZE), secrets.token_bytes(KEY_SIZE)
+        self._cipher = AESGCM(self._key)
+        self._body: list[bytes] = [HEADER]
+        self._length = len(HEADER)
+        self._frames: list[FrameRow] = []
+        self._ids: list[bytes] = []
+        self._lengths: list[int] = []
+
+    def _add_frame(self, chunks: list[bytes | memoryview], ids: list[bytes]) -> None:
+        raw = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        packed = self._zstd.compress(raw)
         worth_it = len(packed) < len(raw) * _WORTH_IT
-        stored = packed if worth_it else raw
-        self._frames.append(
-            Frame(
-                offset=len(self._body),
-                stored=len(stored),
-                zstd=worth_it,
-                ids=b"".join(ids),
-                lengths=tuple(map(len, chunks)),
-            )
-        )
-        self._body += stored
-        if len(self._body) >= limits.PACK_BYTES:
+        nonce = len(self._frames).to_bytes(12, "big")
+        stored = self._cipher.encrypt(nonce, packed if worth_it else raw, self._id)
+        self._frames.append(FrameRow(self._length, len(stored), len(raw), worth_it, len(chunks)))
+        self._ids += ids
+        self._lengths += map(len, chunks)
+        self._body.append(stored)
+        self._length += len(stored)
+        if self._length >= limits.PACK_BYTES:
             self._put_pack()
 
     def _put_pack(self) -> None:
         if not self._frames:
             return
         self._proceed()
-        content = bytes(self._body)
-        key = f"packs/{self._session}/{secrets.token_hex(16)}"
-        put_new(self._blobs, key, content)
-        self._packs.append(PackRow(key=key, size=len(content), frames=tuple(self._frames)))
+        footer = Footer(
+            tuple(self._frames), b"".join(self._ids), struct.pack(f"<{len(self._lengths)}I", *self._lengths)
+        )
+        end = self._cipher.encrypt(_FOOTER_NONCE, self._zstd.compress(msgspec.msgpack.encode(footer)), self._id)
+        content = b"".join((*self._body, end, TRAILER.pack(len(end), PACK_MAGIC)))
+        ref = PackRef(self._id, self._family, len(content), blake3(content).digest())
+        put_new(self._blobs, pack_key(self._family, self._id), content)
+        self._new.update(dict.fromkeys(self._ids, len(self._written)))
+        self._written.append(Written(ref, self._key, footer))
         self.bytes_put += len(content)
-        self._body, self._frames = bytearray(), []
+        self._begin_pack()
 
 
-class Numberer:
-    """A sink that keeps nothing: it only says what the ids would be."""
+class Opener:
+    """Opens the frames of one pack, in any thread."""
 
-    def knows(self, ident: bytes) -> bool:
-        return True
+    def __init__(self, ref: PackRef, key: bytes) -> None:
+        self.ref = ref
+        self._cipher = AESGCM(key)
 
-    def add(self, content: bytes) -> bytes:
-        return chunk_id(content)
+    def footer(self, blobs: BlobStore) -> Footer:
+        """What lies in the pack, read from its end. Raises `Missing`, `Unreadable`, `Unavailable`."""
+        tail = blobs.read(self.ref.key, -limits.FOOTER_TAIL_BYTES, limits.FOOTER_TAIL_BYTES)
+        if len(tail) >= TRAILER.size and (length := self._footer_length(tail)) > len(tail) - TRAILER.size:
+            tail = blobs.read(self.ref.key, -(length + TRAILER.size), length + TRAILER.size)
+        return self.footer_in(tail)
+
+    def footer_in(self, tail: bytes | memoryview) -> Footer:
+        """What lies in the pack of which this is the end, or the whole."""
+        length = self._footer_length(tail)
+        end = len(tail) - TRAILER.size
+        if length > end:
+            raise Unreadable("its object is cut short")
+        try:
+            body = self._cipher.decrypt(_FOOTER_NONCE, bytes(tail[end - length : end]), self.ref.id)
+            footer = msgspec.msgpack.decode(unzstd(body, limits.FOOTER_BYTES_MAX), type=Footer)
+        except (InvalidTag, ValueError) as error:
+            raise Unreadable("its list of chunks is damaged, or its key is another") from error
+        except msgspec.MsgspecError as error:
+            raise Unreadable(f"its list of chunks cannot be read: {error}") from error
+        _check_footer(footer)
+        return footer
+
+    def frame(self, n: int, row: FrameRow, stored: bytes | memoryview) -> bytes:
+        """Frame `n` unpacked, or `Unreadable`."""
+        try:
+            body = self._cipher.decrypt(n.to_bytes(12, "big"), bytes(stored), self.ref.id)
+        except (InvalidTag, ValueError) as error:
+            raise Unreadable("its content is damaged") from error
+        raw = unzstd(body, row.raw) if row.zstd else body
+        if len(raw) != row.raw:
+            raise Unreadable("its content has another length")
+        return raw
+
+    def _footer_length(self, tail: bytes | memoryview) -> int:
+        if len(tail) < TRAILER.size:
+            raise Unreadable("its object is cut short")
+        length, magic = TRAILER.unpack(tail[-TRAILER.size :])
+        if magic != PACK_MAGIC:
+            raise Unreadable("its object is no whole pack")
+        return int(length)
+
+
+def require_pack(content: bytes) -> None:
+    """Raises `Unreadable` for bytes that do not begin like a pack of this version."""
+    require_version(content, PACK_MAGIC, "pack")
 
 
 def put_new(blobs: BlobStore, key: str, content: bytes) -> None:
@@ -140,40 +251,9 @@ def put_new(blobs: BlobStore, key: str, content: bytes) -> None:
         raise Unavailable("the blob store", f"{key} holds something else")
 
 
-def ids_of(frame: Frame) -> list[bytes]:
-    """The chunks of a frame in order."""
-    return [frame.ids[at : at + HASH_SIZE] for at in range(0, len(frame.ids), HASH_SIZE)]
-
-
-def chunks_of(pack: bytes, frame: Frame, wanted: Collection[bytes]) -> Iterator[tuple[bytes, memoryview | None, str]]:
-    """The wanted chunks of one frame as (id, content, reason); content is None, with a reason, where it is damaged."""
-    ids = [ident for ident in ids_of(frame) if ident in wanted]
-    if not ids:
-        return
-    try:
-        raw = memoryview(_unpacked(pack, frame))
-    except Unreadable as error:
-        yield from ((ident, None, str(error)) for ident in ids)
-        return
-    at = 0
-    for ident, length in zip(ids_of(frame), frame.lengths, strict=True):
-        content = raw[at : at + length]
-        at += length
-        if ident in wanted:
-            fine = chunk_id(content) == ident
-            yield ident, content if fine else None, "" if fine else "its content is damaged"
-
-
-def _unpacked(pack: bytes, frame: Frame) -> bytes:
-    length = sum(frame.lengths)
-    if len(frame.ids) != HASH_SIZE * len(frame.lengths) or min(frame.lengths, default=0) < 0:
-        raise Unreadable("its place in the pack cannot be read")
-    if frame.offset < 0 or frame.stored < 0 or length > limits.FRAME_BYTES_MAX:
-        raise Unreadable("its place in the pack is impossible")
-    stored = pack[frame.offset : frame.offset + frame.stored]
-    if len(stored) != frame.stored:
-        raise Unreadable("its object is cut short")
-    raw = unzstd(stored, length) if frame.zstd else stored
-    if len(raw) != length:
-        raise Unreadable("its content has another length")
-    return raw
+def _check_footer(footer: Footer) -> None:
+    chunks = sum(row.chunks for row in footer.frames)
+    fine = len(footer.ids) == chunks * HASH_SIZE and len(footer.lengths) == chunks * 4
+    fine = fine and all(min(row.offset, row.stored, row.raw, row.chunks) >= 0 for row in footer.frames)
+    if not fine or any(row.raw > limits.FRAME_BYTES_MAX for row in footer.frames):
+        raise Unreadable("its list of chunks is impossible")

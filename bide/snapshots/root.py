@@ -1,130 +1,176 @@
-"""Opens a checkpoint: its root, its ledgers and its lists of files, checked as far as they were read."""
+"""Opens a checkpoint: its root, its lists of files, and single contents of it; all checked as far as they were read."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 
-from msgspec import Struct
-
-from bide.snapshots.blobs.base import BlobStore, Missing, check_key
+from bide.core.keyring import Keys
+from bide.snapshots.blobs.base import BlobStore, check_key
+from bide.snapshots.depot import Depot
+from bide.snapshots.fetch import chunks_in, fetch
 from bide.snapshots.folders import join
-from bide.snapshots.hostile import check_tree
+from bide.snapshots.hostile import Checker
+from bide.snapshots.index import Index, Load, read_index
 from bide.snapshots.losses import Damaged, Hostile, Lost, shown
 from bide.snapshots.manifest import (
     FILE,
+    HASH_SIZE,
     Entry,
     Folder,
-    Frame,
-    Ledger,
-    ObjectRef,
-    PackRow,
     RootRecord,
+    SegmentRef,
     TreeRecord,
     Unreadable,
-    chunk_id,
     decode_segment,
     root_key,
-    unpack,
 )
-from bide.snapshots.packs import ids_of
-
-
-class Place(Struct, frozen=True):
-    """Where a chunk lies."""
-
-    pack: PackRow
-    frame: Frame
-    length: int
+from bide.snapshots.manifest import open_root as record_in
 
 
 class Root:
-    """An opened checkpoint: `record`, `trees` by name, and `places` of all chunks its ledgers know.
+    """An opened checkpoint: its `record`, and `trees` by name. What lies in its packs is read when it is asked for."""
 
-    `faults` are ledgers that could not be read; what they listed is missing from `places` and `segments`.
-    """
-
-    def __init__(self, record: RootRecord, ledgers: Iterable[Ledger], faults: Iterable[Lost]) -> None:
-        self.record = record
-        self.faults = tuple(faults)
+    def __init__(self, record: RootRecord, keys: Keys, blobs: BlobStore) -> None:
+        self.record, self.keys, self.blobs = record, keys, blobs
         self.trees: dict[str, TreeRecord] = {tree.name: tree for tree in record.trees}
-        self.packs: dict[str, PackRow] = {}
-        self.places: dict[bytes, Place] = {}
-        self.segments: dict[bytes, bytes] = {}
-        for ledger in ledgers:
-            self.segments |= {chunk_id(content): content for content in ledger.segments}
-            for pack in ledger.packs:
-                check_key(pack.key)
-                self.packs[pack.key] = pack
-                for frame in pack.frames:
-                    self.places |= {
-                        ident: Place(pack, frame, length)
-                        for ident, length in zip(ids_of(frame), frame.lengths, strict=True)
-                    }
 
     @property
     def name(self) -> str:
         """`<session>/<epoch>-<n>`."""
         return self.record.root
 
+    @cached_property
+    def index(self) -> Index:
+        """Where its chunks lie. Reads the end of every pack, the first time."""
+        return read_index(self.record.packs, self.keys.packs, self.blobs)
+
+    @property
+    def faults(self) -> tuple[Lost, ...]:
+        """The packs that cannot be used, whether or not that costs anything."""
+        sizes = {ref.id.hex(): ref.size for ref in self.record.packs}
+        return tuple(Lost(what=f"the pack {one}", bytes=sizes[one], reason=why) for one, why in self.index.bad.items())
+
     def folders(self, tree: str) -> list[Folder]:
-        """Every folder of the tree, parents first. `Damaged` when a list is missing, `Hostile` when it lies."""
+        """Every folder of the tree, by path. `Damaged` when a list is missing, `Hostile` when it lies; KeyError."""
+        return [folder for segment in self.segments(tree) for folder in segment]
+
+    def segments(self, tree: str, checked: bool = True) -> Iterator[list[Folder]]:
+        """The same segment by segment, so that not all of a large tree is held. Without `checked` nothing is refused:
+        for lists that were checked before. All that is lost is said at the end.
+        """
         record = self.trees[tree]
-        found: list[Folder] = []
+        checker = Checker(record) if checked else None
         lost: list[Lost] = []
-        for ref in record.segments:
+        for ref, content, reason in self.contents(record.segments):
             try:
-                found += decode_segment(self.segments[ref.id])
-            except (KeyError, Unreadable):
-                what = f"the folders from {shown(tree, ref.first)} on"
-                lost.append(Lost(what=what, bytes=0, reason="the list of what was in them is missing or damaged"))
+                if content is None:
+                    raise Unreadable(reason)
+                found = decode_segment(content)
+            except Unreadable as error:
+                lost.append(lost_list(record, ref, str(error)))
+                checker = None  # what follows may be in folders that stood there
+                continue
+            if checker:
+                if not found or found[0].path != ref.first:
+                    raise Hostile(shown(tree, ref.first), "its list of files is another one")
+                checker.take(found)
+            yield found
         if lost:
             raise Damaged(lost)
-        check_tree(record, found)
-        self._check_lengths(record, found)
+        if checker:
+            self._check_hard_links(record, checker)
+
+    def chunks(self, wanted: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Some contents at once, by their names. `Damaged` (of which no path is known here) when one cannot be had."""
+        left, found = set(wanted), dict[bytes, bytes]()
+        reason = ""
+        for got in fetch(self.index.loads(left), self.blobs):
+            for ident, content, why in chunks_in(got, self.keys.chunks):
+                reason = why or reason
+                if content is not None and ident in left:
+                    left.discard(ident)
+                    found[ident] = bytes(content)
+        if left:
+            raise Damaged([Lost(what="a content", bytes=0, reason=reason or self.index.reason()) for _ in left])
         return found
 
-    def _check_lengths(self, record: TreeRecord, folders: Iterable[Folder]) -> None:
-        for path, entry in files_of(folders):
-            for piece in entry.pieces:
-                place = self.places.get(piece.id) if piece.id else None
-                if place and place.length != piece.length:
-                    raise Hostile(shown(record.name, path), "a chunk of it is not as long as the list says")
+    def contents(self, refs: tuple[SegmentRef, ...]) -> Iterator[tuple[SegmentRef, bytes | None, str]]:
+        """Lists of files as (which, its bytes, "") in order, or (which, None, reason); only their ids are checked."""
+        for at in range(0, len(refs), _LISTS_AT_ONCE):
+            group = refs[at : at + _LISTS_AT_ONCE]
+            left, held, reasons = {ref.id for ref in group}, dict[bytes, bytes](), dict[bytes, str]()
+            for got in fetch(self._list_loads(left), self.blobs):
+                for ident, content, why in chunks_in(got, self.keys.chunks):
+                    if content is None:
+                        reasons[ident] = why
+                    elif ident in left:
+                        left.discard(ident)
+                        held[ident] = bytes(content)
+            for ref in group:
+                yield ref, held.get(ref.id), reasons.get(ref.id, "") or self.index.reason()
+
+    def _list_loads(self, wanted: set[bytes]) -> Iterator[Load]:
+        for load in self._lists:
+            parts = [part for part in load.parts if part.id in wanted]
+            if parts:
+                yield Load(load.pack, load.n, parts)
+
+    @cached_property
+    def _lists(self) -> list[Load]:
+        """Where all lists of files lie; looked for once, since the packs hold far more contents than lists."""
+        return list(self.index.loads({ref.id for tree in self.record.trees for ref in tree.segments}))
+
+    def _check_hard_links(self, record: TreeRecord, checker: Checker) -> None:
+        """A hard link must name an earlier file; the lists that should hold them are looked at again, and no others."""
+        starts = [ref.first for ref in record.segments]
+        places = {bisect_right(starts, path) - 1 for path in checker.link_folders()}
+        refs = tuple(record.segments[n] for n in sorted(places) if n >= 0)
+        for _, content, _ in self.contents(refs):
+            for folder in decode_segment(content or b"\x90"):
+                checker.take_link_folder(folder)
+        checker.finish()
 
 
-def open_root(root: str, blobs: BlobStore) -> Root:
+_LISTS_AT_ONCE = 256  # about 256 times 16 folders: a few MiB
+
+
+def open_root(root: str, depot: Depot) -> Root:
     """The checkpoint named `<session>/<epoch>-<n>`.
 
-    `Missing` when there is no such root, `Damaged` when it cannot be read, `Hostile` when it names objects that
-    cannot exist. Ledgers that cannot be read are the opened root's `faults`.
+    `KeyMissing` when its key is gone, `Missing` when there is no such root, `Damaged` when it cannot be read, `Hostile`
+    when it names what cannot be.
     """
+    root_key(root)
+    return open_with(depot.keyring.keys(root), root, depot.blobs)
+
+
+def open_with(keys: Keys, root: str, blobs: BlobStore) -> Root:
+    """The same with keys that are at hand."""
     content = blobs.get(root_key(root))
     try:
-        record = unpack("root", content, RootRecord)
+        record = record_in(root, content, keys.root)
     except Unreadable as error:
         raise Damaged([Lost(what=f"the whole checkpoint {root}", bytes=len(content), reason=str(error))]) from error
     if record.root != root:
         raise Hostile(root, f"it says it is {record.root[:80]}")
     if len({tree.name for tree in record.trees}) != len(record.trees):
         raise Hostile(root, "two of its trees have one name")
-    ledgers, faults = [], []
-    try:
-        for ref in record.ledgers:
-            try:
-                ledgers.append(_ledger(ref, blobs))
-            except Missing:
-                faults.append(Lost(what=f"the ledger {ref.key}", bytes=ref.size, reason="it is missing"))
-            except Unreadable as error:
-                faults.append(Lost(what=f"the ledger {ref.key}", bytes=ref.size, reason=str(error)))
-        return Root(record, ledgers, faults)
-    except ValueError as error:
-        raise Hostile(root, str(error)) from error
+    for ref in record.packs:
+        try:
+            check_key(ref.key)
+        except ValueError as error:
+            raise Hostile(root, str(error)) from error
+    return Root(record, keys, blobs)
 
 
-def list_files(root: str, blobs: BlobStore, tree: str) -> Iterator[tuple[bytes, Entry]]:
-    """Every entry of a tree as (path within the tree, entry), folders before what is in them; KeyError for no tree."""
-    for folder in open_root(root, blobs).folders(tree):
-        for entry in folder.entries:
-            yield join(folder.path, entry.name), entry
+def list_files(root: str, depot: Depot, tree: str) -> Iterator[tuple[bytes, Entry]]:
+    """Every entry of a tree as (path within the tree, entry), folder by folder; KeyError for no tree."""
+    for segment in open_root(root, depot).segments(tree):
+        for folder in segment:
+            for entry in folder.entries:
+                yield join(folder.path, entry.name), entry
 
 
 def files_of(folders: Iterable[Folder]) -> Iterator[tuple[bytes, Entry]]:
@@ -135,8 +181,26 @@ def files_of(folders: Iterable[Folder]) -> Iterator[tuple[bytes, Entry]]:
                 yield join(folder.path, entry.name), entry
 
 
-def _ledger(ref: ObjectRef, blobs: BlobStore) -> Ledger:
-    content = blobs.get(check_key(ref.key))
-    if len(content) != ref.size or chunk_id(content) != ref.hash:
-        raise Unreadable("it is damaged")
-    return unpack("ledger", content, Ledger)
+def itemised(opened: Root, trees: Iterable[str], reasons: Mapping[bytes, str]) -> list[Lost]:
+    """The files of these trees that chunks which cannot be had cost, each once, with its whole size.
+
+    Lists that are lost themselves are named too.
+    """
+    found: list[Lost] = []
+    for tree in trees:
+        try:
+            for segment in opened.segments(tree, checked=False):
+                for path, entry in files_of(segment):
+                    ids = (entry.ids[at : at + HASH_SIZE] for at in range(0, len(entry.ids), HASH_SIZE))
+                    reason = next((reasons[ident] for ident in ids if ident in reasons), "")
+                    if reason:
+                        found.append(Lost(what=shown(tree, path), bytes=entry.size, reason=reason))
+        except Damaged as damaged:
+            found.extend(damaged.items)
+    return found
+
+
+def lost_list(record: TreeRecord, ref: SegmentRef, reason: str) -> Lost:
+    """What a list of files that cannot be had costs."""
+    what = f"the folders from {shown(record.name, ref.first)} on"
+    return Lost(what=what, bytes=0, reason=f"the list of what was in them cannot be had: {reason}")

@@ -1,161 +1,253 @@
-"""Walks a folder and lists what stands in it, with what cannot be kept named; nothing is read yet."""
+"""Walks a folder and lists what stands in it, with what cannot be kept named; no file is read."""
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
-from bide.snapshots.folders import Folders, join
+from bide.snapshots.folders import Folders, join, open_quietly
 from bide.snapshots.losses import BadFolder, Notes, shown
-from bide.snapshots.manifest import Xattr
+from bide.snapshots.scope import WHOLE, Left, Scope, Wanted
 
-_NEVER_KEPT = {
-    stat.S_IFIFO: "a FIFO only lives while processes use it",
-    stat.S_IFSOCK: "a socket only lives while its process does",
-    stat.S_IFCHR: "device nodes are not kept",
-    stat.S_IFBLK: "device nodes are not kept",
-}
-# Written by the system for its own use on nearly every file; leaving them out loses nothing of the user's.
-_OF_THE_SYSTEM = ("security.selinux", "security.ima", "security.evm", "system.nfs4_acl", "trusted.")
+_COUNT_SIZE = 4
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Tree(Struct, frozen=True):
-    """A folder to capture under `name`. `only` keeps just these relative paths, `skip` leaves these out."""
+    """A folder to capture under `name`. `only` keeps just these relative paths; `skip` leaves paths and patterns out,
+    but for what `keep` holds on to: see `bide.snapshots.scope`.
+    """
 
     name: str
     path: Path
     only: tuple[str, ...] = ()
     skip: tuple[str, ...] = ()
+    keep: tuple[str, ...] = ()
+
+    @property
+    def scope(self) -> Scope:
+        """What of it is wanted."""
+        return Scope(self.only, self.skip, self.keep)
 
 
-class Seen(Struct, frozen=True):
-    """One name as the walk saw it."""
+class Row(Struct, frozen=True, array_like=True, gc=False):
+    """What the system says of one file or folder: any change of it moves its ctime, which no program can set back.
 
-    name: bytes
-    stat: os.stat_result
+    `dev` is relative to the device of the tree's top, which gets another number at each start of the machine.
+    """
+
+    mode: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    ino: int
+    nlink: int
+    dev: int
 
 
-class SeenFolder(Struct, frozen=True):
-    """A folder the walk could enter: its extended attributes and the entries in it, sorted by name."""
+class Seen(Struct, frozen=True, array_like=True):
+    """A folder as it was seen: itself, and in the order of the system all that stands in it and is wanted.
 
-    path: bytes
-    xattrs: tuple[Xattr, ...]
-    entries: tuple[Seen, ...]
+    `names` are those of the rows, `folders` those of the folders in it, each joined by NUL. Two of these are compared
+    by their bytes.
+    """
+
+    own: Row
+    rows: tuple[Row, ...]
+    names: bytes
+    folders: bytes
+
+    def by_name(self) -> dict[bytes, Row]:
+        """The rows by their names."""
+        return dict(zip(split(self.names), self.rows, strict=True))
+
+
+class Walked(Struct, frozen=True, kw_only=True):
+    """All folders of a tree that are wanted, each as the bytes of a `Seen`; `changed` are not as they were remembered.
+
+    Those in `doubtful` could not be seen whole, and must not be remembered as they are. In `linked` ones there is a file
+    that has other names as well.
+    """
+
+    folders: dict[bytes, bytes]
+    changed: set[bytes]
+    doubtful: set[bytes]
+    linked: set[bytes]
+
+
+def seen_of(content: bytes) -> Seen:
+    """The folder in these bytes; `msgspec.MsgspecError` for others."""
+    return msgspec.msgpack.decode(memoryview(content)[_COUNT_SIZE:], type=Seen)
+
+
+def bytes_of(seen: Seen) -> bytes:
+    """As bytes; how many entries there are stands before all else."""
+    count = len(seen.rows) + len(split(seen.folders))
+    return count.to_bytes(_COUNT_SIZE, "big") + msgspec.msgpack.encode(seen)
+
+
+def entries_in(content: bytes) -> int:
+    """How many entries these bytes tell of."""
+    return int.from_bytes(content[:_COUNT_SIZE], "big")
+
+
+def split(names: bytes) -> list[bytes]:
+    """The names in a joined list."""
+    return names.split(b"\0") if names else []
 
 
 def open_tree(tree: Tree) -> int:
     """A handle of the tree's own folder; `BadFolder` when there is none, since nothing is not an empty tree."""
     try:
-        return os.open(tree.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        return open_quietly(tree.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
         raise BadFolder(str(tree.path), f"it cannot be captured: {error.strerror}") from error
 
 
-def scan(tree: Tree, folders: Folders, notes: Notes) -> list[SeenFolder]:
-    """Every folder of the tree that is wanted, parents before their children, in an order that names alone decide."""
-    wanted = _Wanted(tree)
-    found: list[SeenFolder] = []
-    waiting = [b""]
-    while waiting:
-        path = waiting.pop()
-        try:
-            fd = folders.at(path)
-            entries = _entries(tree.name, path, fd, wanted, notes)
-            xattrs, left = xattrs_of(fd)
-        except OSError as error:
-            _cannot_enter(tree.name, path, error, notes)
-            continue
-        kept = _kept(tree.name, path, entries, wanted, notes)
-        note_left(tree.name, path, left, notes)
-        found.append(SeenFolder(path, xattrs, tuple(kept)))
-        waiting += [join(path, seen.name) for seen in reversed(kept) if stat.S_ISDIR(seen.stat.st_mode)]
-    return found
+def row_of(seen: os.stat_result, top_dev: int) -> Row:
+    """The row of one stat."""
+    return Row(*_row(seen, top_dev))
 
 
-def xattrs_of(fd: int) -> tuple[tuple[Xattr, ...], tuple[str, ...]]:
-    """The `user.*` attributes of an open file or folder, and the names of others that a person may have set."""
-    try:
-        names = os.listxattr(fd)
-    except OSError as error:
-        if error.errno not in (errno.ENOTSUP, errno.EPERM, errno.EACCES):
-            raise
-        return (), ()
-    kept = []
-    for name in sorted(names):
-        if name.startswith("user."):
+def scan(
+    tree: Tree,
+    folders: Folders,
+    notes: Notes,
+    remembered: Mapping[bytes, bytes],
+    proceed: Callable[[], None],
+    starts: Sequence[bytes] = (b"",),
+    beyond: frozenset[bytes] = frozenset(),
+) -> Walked:
+    """Looks at every folder that is wanted. `proceed` is called often and may raise to stop.
+
+    `starts` are the folders to begin at, those that are not there are passed over; `beyond` ones are not entered.
+    """
+    return _Scan(tree, folders, notes, remembered, proceed).run(starts, beyond)
+
+
+class _Scan:
+    def __init__(
+        self,
+        tree: Tree,
+        folders: Folders,
+        notes: Notes,
+        remembered: Mapping[bytes, bytes],
+        proceed: Callable[[], None],
+    ) -> None:
+        self._tree, self._folders, self._notes, self._proceed = tree.name, folders, notes, proceed
+        self._scope, self._remembered = tree.scope, remembered
+        self._top_dev = os.fstat(folders.at(b"")).st_dev
+        self._encode = msgspec.msgpack.Encoder().encode
+        self._found = Walked(folders={}, changed=set(), doubtful=set(), linked=set())
+        self._judged: dict[bytes, Wanted] = {}  # of folders on the way only
+        self._whole = True
+
+    def run(self, starts: Sequence[bytes], beyond: frozenset[bytes]) -> Walked:
+        waiting = list(starts)
+        if not self._scope.top.whole:
+            self._judged[b""] = self._scope.top
+        while waiting:
+            self._proceed()
+            path = waiting.pop()
+            self._whole = True
             try:
-                kept.append(Xattr(os.fsencode(name), os.getxattr(fd, name)))
+                content, below = self._look(path)
             except OSError as error:
-                if error.errno != errno.ENODATA:  # it was removed since the list was read
-                    raise
-    return tuple(kept), tuple(name for name in sorted(names) if not name.startswith(("user.", *_OF_THE_SYSTEM)))
+                if path and error.errno in _GONE:
+                    if path in starts:
+                        continue
+                    self._notes.warn(f"the folder {shown(self._tree, path)} vanished while it was being captured")
+                    continue
+                content, below = self._shut(path, error), b""
+            if not self._whole:
+                self._found.doubtful.add(path)
+            before = self._remembered.get(path)
+            if before is not None and content == before and self._whole:
+                self._found.folders[path] = before  # the same bytes twice would be memory for nothing
+            else:
+                self._found.folders[path] = content
+                self._found.changed.add(path)
+            waiting += [full for full in (join(path, name) for name in split(below)) if full not in beyond]
+        return self._found
 
+    def _look(self, path: bytes) -> tuple[bytes, bytes]:
+        fd = self._folders.at(path)
+        own = os.fstat(fd)
+        wanted = self._judged.pop(path, WHOLE)
+        folder = os.fsdecode(path)
+        plain = self._scope.plain(folder, wanted)
+        rows: list[tuple[int, ...]] = []
+        names: list[str] = []
+        below: list[str] = []
+        top_dev, linked = self._top_dev, False
+        add_row, add_name = rows.append, names.append
+        with os.scandir(fd) as items:
+            for item in items:
+                is_folder = item.is_dir(follow_symlinks=False)
+                if not plain and not self._asked(folder, item.name, wanted, is_folder):
+                    continue
+                if is_folder:
+                    below.append(item.name)
+                    continue
+                try:
+                    seen = item.stat(follow_symlinks=False)
+                except OSError as error:
+                    self._unseen(path, item.name, error)
+                    continue
+                add_row(
+                    (
+                        seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns,
+                        seen.st_ino, seen.st_nlink, seen.st_dev - top_dev,
+                    )
+                )  # fmt: skip
+                add_name(item.name)
+                if seen.st_nlink > 1:
+                    linked = True
+        if linked:
+            self._found.linked.add(path)
+        folders = os.fsencode("\0".join(below))
+        content = self._encode((_row(own, top_dev), rows, os.fsencode("\0".join(names)), folders))
+        return (len(rows) + len(below)).to_bytes(_COUNT_SIZE, "big") + content, folders
 
-def note_left(tree: str, path: bytes, left: tuple[str, ...], notes: Notes) -> None:
-    """Says which attributes of a kept entry are left out."""
-    for name in left:
-        notes.leave(tree, path, f"its {name} is not kept, the rest of it is")
-
-
-class _Wanted:
-    """Which relative paths `only` and `skip` ask for."""
-
-    def __init__(self, tree: Tree) -> None:
-        self._only = tuple(os.fsencode(path).strip(b"/") for path in tree.only)
-        self._skip = frozenset(os.fsencode(path).strip(b"/") for path in tree.skip)
-        self._on_the_way = frozenset(
-            b"/".join(parts[:count])
-            for parts in (path.split(b"/") for path in self._only)
-            for count in range(1, len(parts))
-        )
-
-    def has(self, path: bytes) -> bool:
-        if path in self._skip:
+    def _asked(self, folder: str, name: str, above: Wanted, is_folder: bool) -> bool:
+        full = f"{folder}/{name}" if folder else name
+        found = self._scope.judge(full, above, is_folder)
+        if isinstance(found, Left):
+            if found.because:
+                self._notes.exclude(self._tree, os.fsencode(full), found.because)
             return False
-        return not self._only or any(path == top or path.startswith(top + b"/") for top in self._only)
+        if not found.whole and is_folder:
+            self._judged[os.fsencode(full)] = found
+        elif not found.whole:
+            self._notes.leave(
+                self._tree, os.fsencode(full), "it is no folder, so what was to be kept below it is not there"
+            )
+        return found.whole or is_folder
 
-    def leads_on(self, path: bytes) -> bool:
-        return path in self._on_the_way and path not in self._skip
-
-
-def _entries(tree: str, path: bytes, fd: int, wanted: _Wanted, notes: Notes) -> list[Seen]:
-    found = []
-    with os.scandir(fd) as names:
-        for item in names:
-            name = os.fsencode(item.name)
-            full = join(path, name)
-            if not wanted.has(full) and not wanted.leads_on(full):
-                continue
-            try:
-                found.append(Seen(name, os.stat(name, dir_fd=fd, follow_symlinks=False)))
-            except FileNotFoundError:
-                notes.warn(f"{shown(tree, full)} vanished while it was being captured")
-            except OSError as error:
-                notes.leave(tree, full, f"it cannot be looked at: {error.strerror}")
-    found.sort(key=lambda seen: seen.name)
-    return found
-
-
-def _kept(tree: str, path: bytes, entries: list[Seen], wanted: _Wanted, notes: Notes) -> list[Seen]:
-    kept = []
-    for seen in entries:
-        full = join(path, seen.name)
-        kind = stat.S_IFMT(seen.stat.st_mode)
-        if kind != stat.S_IFDIR and not wanted.has(full):
-            notes.leave(tree, full, "it is no folder, so what was to be kept below it is not there")
-        elif kind in _NEVER_KEPT:
-            notes.leave(tree, full, _NEVER_KEPT[kind])
+    def _unseen(self, path: bytes, name: str, error: OSError) -> None:
+        full = join(path, os.fsencode(name))
+        if error.errno in _GONE:
+            self._notes.warn(f"{shown(self._tree, full)} vanished while it was being captured")
         else:
-            kept.append(seen)
-    return kept
+            self._whole = False
+            self._notes.leave(self._tree, full, f"it cannot be looked at: {error.strerror}")
+
+    def _shut(self, path: bytes, error: OSError) -> bytes:
+        """A folder that cannot be entered is kept as an empty one, and named."""
+        self._whole = False
+        self._notes.leave(self._tree, path, f"what is in it is not kept: {error.strerror}")
+        folder, _, name = path.rpartition(b"/")
+        own = os.lstat(name, dir_fd=self._folders.at(folder)) if path else os.fstat(self._folders.at(b""))
+        return bytes_of(Seen(row_of(own, self._top_dev), (), b"", b""))
 
 
-def _cannot_enter(tree: str, path: bytes, error: OSError, notes: Notes) -> None:
-    if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-        notes.warn(f"the folder {shown(tree, path)} vanished while it was being captured")
-    else:
-        notes.leave(tree, path, f"what is in it is not kept: {error.strerror}")
+def _row(seen: os.stat_result, top_dev: int) -> tuple[int, ...]:
+    return (
+        seen.st_mode, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns,
+        seen.st_ino, seen.st_nlink, seen.st_dev - top_dev,
+    )  # fmt: skip

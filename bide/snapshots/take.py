@@ -1,174 +1,301 @@
-"""Turns one folder into a tree record and segments, handing new content to a sink on the way."""
+"""Turns folders into segments, handing new content to a packer on the way and reading only what changed."""
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
-import zlib
-from collections.abc import Callable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 
-from bide.core.limits import SEGMENT_ENTRIES_MAX
-from bide.snapshots.content import read_file
+from msgspec import Struct
+
+from bide.snapshots.content import Elsewise, read_file, xattrs_of
 from bide.snapshots.folders import Folders, join
-from bide.snapshots.losses import Notes, shown
+from bide.snapshots.known import Known
+from bide.snapshots.losses import shown
 from bide.snapshots.manifest import (
     FILE,
     FOLDER,
     HARD,
+    HASH_SIZE,
     LINK,
     Entry,
     Folder,
-    Piece,
-    SegmentRef,
-    TreeRecord,
+    Unreadable,
     Xattr,
     chunk_id,
     encode_segment,
 )
-from bide.snapshots.packs import Sink
-from bide.snapshots.scan import Seen, SeenFolder, Tree, note_left, open_tree, scan
-from bide.snapshots.statcache import StatCache
+from bide.snapshots.packs import Packer
+from bide.snapshots.scan import Row, Tree, Walked, entries_in, seen_of, split
+from bide.snapshots.statcache import Remembered, certain
 
-_CUT_MASK = 15  # a segment ends at about every 16th folder: a change in one writes few others again
-
-
-def take(
-    tree: Tree, sink: Sink, cache: StatCache, notes: Notes, proceed: Callable[[], None]
-) -> tuple[TreeRecord, dict[bytes, bytes]]:
-    """Reads the tree; gives its record and its segments by id. `proceed` is called often and may raise to stop."""
-    with Folders(open_tree(tree)) as folders:
-        return _Taking(tree, folders, sink, cache, notes, proceed).run()
+_NEVER_KEPT = {
+    stat.S_IFIFO: "a FIFO only lives while processes use it",
+    stat.S_IFSOCK: "a socket only lives while its process does",
+    stat.S_IFCHR: "device nodes are not kept",
+    stat.S_IFBLK: "device nodes are not kept",
+}
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
-class _Taking:
+class Subject(Struct, frozen=True, kw_only=True):
+    """A tree as it was found: `later_names` are further names of files, `memory` is what it was like before."""
+
+    tree: Tree
+    folders: Folders
+    top: os.stat_result
+    walked: Walked
+    memory: Remembered | None
+    later_names: dict[bytes, bytes]
+
+
+class Made(Struct, frozen=True, array_like=True):
+    """A segment that was made: `uses` are numbers of packs known before, `fresh` the new ones its chunks lie in, counted
+    from the first that its packer wrote. `rows` are its folders as they may be remembered, where that is not as they
+    were seen. `lost` names could not be read although others were to lead to them.
+    """
+
+    tree: int
+    group: int
+    first: bytes
+    content: bytes
+    files: int
+    size: int
+    uses: tuple[int, ...]
+    fresh: tuple[int, ...]
+    notes: tuple[tuple[bytes, str], ...]
+    warnings: tuple[str, ...]
+    rows: dict[bytes, bytes]
+    lost: tuple[bytes, ...]
+
+
+class Sink:
+    """Sends new chunks to a packer and remembers, until `begin` is called, where all others lie."""
+
+    def __init__(self, packer: Packer, known: Known, key: bytes) -> None:
+        self._packer, self._known, self._key = packer, known, key
+        self.begin()
+
+    def begin(self) -> None:
+        """From here on it is another segment's."""
+        self.uses: set[int] = set()
+        self.fresh: list[bytes] = []
+
+    def add(self, content: bytes | memoryview) -> bytes:
+        """Takes a chunk, gives its id."""
+        ident = chunk_id(content, self._key)
+        number = self._known.pack_of(ident)
+        if number is None:
+            self._packer.put(ident, content)
+            self.fresh.append(ident)
+        else:
+            self.uses.add(number)
+        return ident
+
+    def reuse(self, ids: bytes) -> bool:
+        """Whether all of these chunks can be built upon; they are, then."""
+        numbers = [self._known.pack_of(ids[at : at + HASH_SIZE]) for at in range(0, len(ids), HASH_SIZE)]
+        found = {number for number in numbers if number is not None}
+        if len(found) < len(numbers) and None in numbers:
+            return False
+        self.uses |= found
+        return True
+
+
+class Taker:
+    """Makes segments of one tree, one at a time."""
+
     def __init__(
-        self,
-        tree: Tree,
-        folders: Folders,
-        sink: Sink,
-        cache: StatCache,
-        notes: Notes,
-        proceed: Callable[[], None],
+        self, n: int, subject: Subject, sink: Sink, trusted_before_ns: int, proceed: Callable[[], None]
     ) -> None:
-        self._tree, self._folders, self._sink = tree, folders, sink
-        self._cache, self._notes, self._proceed = cache, notes, proceed
-        self._top = os.fstat(folders.at(b""))
-        self._first_names: dict[tuple[int, int], bytes] = {}
-        self._folder_xattrs: dict[bytes, tuple[Xattr, ...]] = {}
-        self._files = self._bytes = 0
+        self._n, self._subject, self._sink, self._proceed = n, subject, sink, proceed
+        self._name, self._folders, self._walked = subject.tree.name, subject.folders, subject.walked
+        self._trusted_before_ns = trusted_before_ns
+        self._firsts = frozenset(subject.later_names.values())
+        self._old = _Old(subject.memory)
 
-    def run(self) -> tuple[TreeRecord, dict[bytes, bytes]]:
-        seen = scan(self._tree, self._folders, self._notes)
-        self._folder_xattrs = {folder.path: folder.xattrs for folder in seen}
-        refs, segments = [], {}
-        for group in _grouped(seen):
-            content = encode_segment([self._folder(folder) for folder in group])
-            ident = chunk_id(content)
-            refs.append(SegmentRef(first=group[0].path, id=ident))
-            segments[ident] = content
-        record = TreeRecord(
-            name=self._tree.name,
-            path=os.fsencode(self._tree.path.absolute()),
-            only=tuple(map(os.fsencode, self._tree.only)),
-            skip=tuple(map(os.fsencode, self._tree.skip)),
-            uid=self._top.st_uid,
-            gid=self._top.st_gid,
-            top=self._entry(b"", b"", FOLDER, self._top, xattrs=self._folder_xattrs.get(b"", ())),
-            files=self._files,
-            size=self._bytes,
-            segments=tuple(refs),
-        )
-        return record, segments
+    def make(self, group: int, paths: list[bytes]) -> tuple[Made, list[bytes]]:
+        """The segment of these folders, and its new chunks. `Made.fresh` is empty: only the packer's end tells."""
+        self._sink.begin()
+        self._files = self._size = 0
+        self._notes: list[tuple[bytes, str]] = []
+        self._warnings: list[str] = []
+        self._rows: dict[bytes, bytes] = {}
+        self._lost: list[bytes] = []
+        content = encode_segment([self._folder(path) for path in paths])
+        made = Made(
+            self._n, group, paths[0], content, self._files, self._size, tuple(sorted(self._sink.uses)), (),
+            tuple(self._notes), tuple(self._warnings), self._rows, tuple(self._lost),
+        )  # fmt: skip
+        return made, self._sink.fresh
 
-    def _folder(self, folder: SeenFolder) -> Folder:
+    def _folder(self, path: bytes) -> Folder:
         self._proceed()
-        found = (self._one(folder.path, seen) for seen in folder.entries)
-        return Folder(path=folder.path, entries=tuple(entry for entry in found if entry))
-
-    def _one(self, folder: bytes, seen: Seen) -> Entry | None:
-        path = join(folder, seen.name)
-        kind = stat.S_IFMT(seen.stat.st_mode)
-        if kind == stat.S_IFDIR:
-            return self._entry(seen.name, path, FOLDER, seen.stat, xattrs=self._folder_xattrs.get(path, ()))
-        self._files += 1
-        if kind == stat.S_IFLNK:
-            entry = self._link(folder, seen, path)
+        content, old = self._walked.folders[path], self._old.folder(path)
+        if old is not None and self._stands(path, content, old):
+            return old
+        seen = seen_of(content)
+        rows, entries_before = self._old.seen(path), {entry.name: entry for entry in old.entries} if old else {}
+        self._doubtful: set[bytes] = set()
+        whole = path not in self._walked.doubtful
+        if old is None or path in self._walked.changed:
+            uid, gid, xattrs, found = self._dress(path)
+            whole = whole and found
         else:
-            earlier = self._first_names.get((seen.stat.st_dev, seen.stat.st_ino)) if seen.stat.st_nlink > 1 else None
-            if earlier is not None:
-                return Entry(name=seen.name, kind=HARD, target=earlier)
-            entry = self._file(folder, seen, path)
-        if entry is None:
-            self._files -= 1
-        return entry
+            uid, gid, xattrs = old.uid, old.gid, old.xattrs
+            self._note_again(path)
+        by_name: dict[bytes, Row | None] = {**seen.by_name(), **dict.fromkeys(split(seen.folders))}
+        entries = []
+        for name in sorted(by_name):
+            row, full = by_name[name], join(path, name)
+            if row is None:
+                entry = Entry(name, FOLDER) if full in self._walked.folders else None
+            else:
+                before = entries_before.get(name) if rows.get(name) == row else None
+                entry = self._entry(path, name, full, row, before)
+            if entry is not None:
+                entries.append(entry)
+        if path in self._walked.changed:
+            known = certain(content, self._trusted_before_ns, frozenset(self._doubtful), whole)
+            if known is not content:
+                self._rows[path] = known
+        elif self._doubtful:
+            self._rows[path] = certain(content, self._trusted_before_ns, frozenset(self._doubtful), whole)
+        return Folder(path, stat.S_IMODE(seen.own.mode), seen.own.mtime_ns, tuple(entries), xattrs, uid, gid)
 
-    def _link(self, folder: bytes, seen: Seen, path: bytes) -> Entry | None:
+    def _stands(self, path: bytes, content: bytes, old: Folder) -> bool:
+        """Whether the folder is as it was, with nothing in it that would have to be looked at one by one."""
+        if path in self._walked.changed or path in self._walked.linked or self._old.notes:
+            return False
+        if len(old.entries) != entries_in(content) or not self._sink.reuse(b"".join(e.ids for e in old.entries)):
+            return False
+        self._files += sum(entry.kind != FOLDER for entry in old.entries)
+        self._size += sum(entry.size for entry in old.entries)
+        return True
+
+    def _dress(self, path: bytes) -> tuple[int | None, int | None, tuple[Xattr, ...], bool]:
+        """Owner and attributes of a folder, and whether they could be read."""
         try:
-            target = os.readlink(seen.name, dir_fd=self._folders.at(folder))
+            fd = self._folders.at(path)
+            now, (xattrs, left) = os.fstat(fd), xattrs_of(fd)
+            self._leave(path, left)
+            return *self._owner(now), xattrs, True
+        except OSError as error:
+            if error.errno in _GONE:
+                self._warnings.append(
+                    f"the folder {shown(self._name, path)} vanished while it was being captured; it is kept as an empty one"
+                )
+                return None, None, (), False
+        folder, _, name = path.rpartition(b"/")
+        try:
+            return *self._owner(os.lstat(name, dir_fd=self._folders.at(folder))), (), False
         except OSError:
-            self._notes.warn(f"{shown(self._tree.name, path)} vanished while it was being captured")
+            return None, None, (), False
+
+    def _entry(self, folder: bytes, name: bytes, full: bytes, row: Row, before: Entry | None) -> Entry | None:
+        kind = stat.S_IFMT(row.mode)
+        if kind in _NEVER_KEPT:
+            self._notes.append((full, _NEVER_KEPT[kind]))
             return None
-        return self._entry(seen.name, path, LINK, seen.stat, target=target)
-
-    def _file(self, folder: bytes, seen: Seen, path: bytes) -> Entry | None:
-        name, tree = seen.name, self._tree.name
-        found = self._cache.find(tree, folder, name, seen.stat)
-        if found and all(self._sink.knows(piece.id) for piece in found.pieces if piece.id):
-            self._cache.keep(tree, folder, name, found)
-            note_left(tree, path, found.left, self._notes)
-            now, size, pieces, xattrs = seen.stat, found.size, found.pieces, found.xattrs
+        if row.nlink > 1 and (first := self._subject.later_names.get(full)) is not None:
+            self._files += 1
+            return Entry(name, HARD, target=first)
+        if (
+            before is not None
+            and before.kind == (LINK if kind == stat.S_IFLNK else FILE)
+            and self._sink.reuse(before.ids)
+        ):
+            self._note_again(full)
+            self._files += 1
+            self._size += before.size
+            return before
+        try:
+            found = self._link(folder, name) if kind == stat.S_IFLNK else self._file(folder, name, full)
+        except Elsewise:
+            self._warnings.append(f"{shown(self._name, full)} turned into something else while it was being captured")
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                self._warnings.append(f"{shown(self._name, full)} vanished while it was being captured")
+            elif error.errno in (errno.ELOOP, errno.EINVAL, errno.ENXIO):
+                self._warnings.append(
+                    f"{shown(self._name, full)} turned into something else while it was being captured"
+                )
+            else:
+                self._notes.append((full, f"it cannot be read: {error.strerror}"))
         else:
-            self._proceed()
-            try:
-                folder_fd = self._folders.at(folder)
-            except OSError:
-                self._notes.warn(f"{shown(tree, path)} vanished while it was being captured")
-                return None
-            content = read_file(folder_fd, name, tree, path, self._sink, self._notes)
-            if content is None:
-                return None
-            self._cache.learn(tree, folder, name, content)
-            note_left(tree, path, content.left, self._notes)
-            now, size, pieces, xattrs = content.stat, content.size, content.pieces, content.xattrs
-        if now.st_nlink > 1:
-            self._first_names[now.st_dev, now.st_ino] = path
-        self._bytes += size
-        return self._entry(name, path, FILE, now, size=size, pieces=pieces, xattrs=xattrs)
+            self._files += 1
+            self._size += found.size
+            return found
+        self._doubtful.add(name)
+        if full in self._firsts:
+            self._lost.append(full)
+        return None
 
-    def _entry(
-        self,
-        name: bytes,
-        path: bytes,
-        kind: str,
-        seen: os.stat_result,
-        size: int = 0,
-        pieces: tuple[Piece, ...] = (),
-        target: bytes = b"",
-        xattrs: tuple[Xattr, ...] = (),
-    ) -> Entry:
+    def _link(self, folder: bytes, name: bytes) -> Entry:
+        fd = self._folders.at(folder)
+        target, now = os.readlink(name, dir_fd=fd), os.lstat(name, dir_fd=fd)
+        uid, gid = self._owner(now)
+        return Entry(name, LINK, mtime_ns=now.st_mtime_ns, target=target, uid=uid, gid=gid)
+
+    def _file(self, folder: bytes, name: bytes, full: bytes) -> Entry:
+        self._proceed()
+        found = read_file(self._folders.at(folder), name, self._sink.add, self._proceed)
+        now = found.stat
+        if found.torn:
+            self._doubtful.add(name)
+            self._warnings.append(f"{shown(self._name, full)} changed while it was being captured")
+        self._leave(full, found.left)
+        uid, gid = self._owner(now)
         return Entry(
-            name=name,
-            kind=kind,
-            mode=0 if kind == LINK else stat.S_IMODE(seen.st_mode),
-            mtime_ns=seen.st_mtime_ns,
-            size=size,
-            uid=None if seen.st_uid == self._top.st_uid else seen.st_uid,
-            gid=None if seen.st_gid == self._top.st_gid else seen.st_gid,
-            pieces=pieces,
-            target=target,
-            xattrs=xattrs,
+            name, FILE, stat.S_IMODE(now.st_mode), now.st_mtime_ns, found.size, found.ids, b"", found.lengths,
+            found.xattrs, uid, gid,
+        )  # fmt: skip
+
+    def _owner(self, seen: os.stat_result) -> tuple[int | None, int | None]:
+        top = self._subject.top
+        return (
+            None if seen.st_uid == top.st_uid else seen.st_uid,
+            None if seen.st_gid == top.st_gid else seen.st_gid,
         )
 
+    def _leave(self, full: bytes, left: tuple[str, ...]) -> None:
+        for name in left:
+            self._notes.append((full, f"its {name} is not kept, the rest of it is"))
 
-def _grouped(seen: list[SeenFolder]) -> Iterator[list[SeenFolder]]:
-    """Cuts where the folders' own names say so, so that the cuts stay where they are when other folders come and go."""
-    group: list[SeenFolder] = []
-    entries = 0
-    for folder in seen:
-        if group and (zlib.crc32(folder.path) & _CUT_MASK == 0 or entries > SEGMENT_ENTRIES_MAX):
-            yield group
-            group, entries = [], 0
-        group.append(folder)
-        entries += len(folder.entries)
-    if group:
-        yield group
+    def _note_again(self, full: bytes) -> None:
+        for reason in self._old.notes.get(full, ()):
+            self._notes.append((full, reason))
+
+
+class _Old:
+    """What folders were like before; nothing for those that are not remembered, or whose list is damaged."""
+
+    def __init__(self, memory: Remembered | None) -> None:
+        self._memory = memory
+        self._open: dict[bytes, Folder] = {}
+        self._n = -1
+        self.notes: dict[bytes, list[str]] = {}
+
+    def folder(self, path: bytes) -> Folder | None:
+        """Its list of entries."""
+        memory = self._memory
+        if memory is None or path not in memory.rows:
+            return None
+        n = bisect_right(memory.first_folders, bisect_left(memory.paths, path)) - 1
+        if n != self._n:
+            try:
+                folders = memory.folders(n)
+            except Unreadable:
+                folders = []
+            self._n, self._open = n, {folder.path: folder for folder in folders}
+            self.notes = {}
+            for full, reason in memory.segments[n].notes:
+                self.notes.setdefault(full, []).append(reason)
+        return self._open.get(path)
+
+    def seen(self, path: bytes) -> dict[bytes, Row]:
+        """What stood in it, by name."""
+        content = self._memory.rows.get(path) if self._memory else None
+        return seen_of(content).by_name() if content is not None else {}

@@ -5,22 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 
+from blake3 import blake3
 from msgspec import Struct
 
-from bide.snapshots.blobs.base import BlobStore, Missing
-from bide.snapshots.losses import Damaged, Lost, shown
-from bide.snapshots.manifest import Folder, PackRow
-from bide.snapshots.packs import chunks_of, ids_of
-from bide.snapshots.root import Root, files_of, open_root
-
-
-class Needs(Struct, frozen=True):
-    """What trees of a checkpoint need: their folders, the chunks with (tree, path, file size) of who holds them, and
-    the lists of files that are lost."""
-
-    folders: dict[str, list[Folder]]
-    wanted: dict[bytes, list[tuple[str, bytes, int]]]
-    lost: list[Lost]
+from bide.core import limits
+from bide.snapshots import crew
+from bide.snapshots.blobs.base import Missing
+from bide.snapshots.depot import Depot
+from bide.snapshots.fetch import chunks_in, fetch, unpacked
+from bide.snapshots.index import NO_KEY, NO_OBJECT, Load, Pack, Part
+from bide.snapshots.losses import Damaged, Lost
+from bide.snapshots.manifest import HASH_SIZE, PackRef
+from bide.snapshots.root import Root, files_of, itemised, open_root
 
 
 class Verified(Struct, frozen=True, kw_only=True):
@@ -31,89 +27,163 @@ class Verified(Struct, frozen=True, kw_only=True):
     seconds: float
 
 
-def verify(root: str, blobs: BlobStore, deep: bool = True, known_good: set[str] | None = None) -> Verified:
+class _Looked(Struct, frozen=True):
+    """What was found in some packs: the keys of whole ones, why others are not, and the chunks that cannot be had."""
+
+    whole: list[str]
+    faults: dict[str, str]
+    bad: dict[bytes, str]
+    read: int
+
+
+def verify(
+    root: str, depot: Depot, deep: bool = True, known_good: set[str] | None = None, workers: int = 1
+) -> Verified:
     """Passes a checkpoint whose every needed byte is there and right.
 
-    Raises `Damaged` with the paths it costs, `Missing` when there is no such root. Not `deep` only asks whether packs
-    exist. Keys in `known_good` are not read again, and packs found whole are added to it.
+    Always proved: the root and all lists of files can be read, and each content they name lies in a pack. `deep` also
+    unpacks every frame and compares every chunk with its name: what is there is what was captured. Without it each
+    pack is compared, byte for byte, with the checksum that the root has of it: what is there is what was written.
+
+    Raises `Damaged` with the paths it costs, `Hostile`, `KeyMissing`, `Missing` when there is no such root. Keys in
+    `known_good` are not read again, and packs found whole are added to it. `workers`: as for `restore`.
     """
+    return check(open_root(root, depot), deep, known_good, workers)
+
+
+def check(opened: Root, deep: bool = True, known_good: set[str] | None = None, workers: int = 1) -> Verified:
+    """The same for a checkpoint that is opened already."""
     started = time.monotonic()
-    opened = open_root(root, blobs)
     good = known_good if known_good is not None else set[str]()
-    needs = needs_of(opened, opened.trees)
-    wanted = needs.wanted
-    reasons = unlisted(opened, wanted)
-    objects, size = 1 + len(opened.record.ledgers), 0
-    for row in needed_packs(opened, wanted):
-        objects += 1
-        if row.key in good:
-            continue
-        if deep:
-            bad, read = _read_pack(row, blobs)
-            size += read
-        else:
-            bad = {} if blobs.has(row.key) else _all_bad(row, "its object is missing")
-        reasons |= {ident: reason for ident, reason in bad.items() if ident in wanted}
-        if deep and not bad:
-            good.add(row.key)
-    items = [*opened.faults, *needs.lost, *itemised(needs, reasons)]
+    looked = _look(opened, [ref for ref in opened.record.packs if ref.key not in good], deep, workers)
+    good.update(looked.whole)
+    items = damage(opened, opened.trees, looked.bad) or _faulty(opened, looked.faults)
     if items:
         raise Damaged(items)
-    return Verified(objects=objects, bytes=size, seconds=time.monotonic() - started)
+    objects = 1 + len(opened.record.packs)
+    return Verified(objects=objects, bytes=looked.read, seconds=time.monotonic() - started)
 
 
-def needs_of(opened: Root, trees: Iterable[str]) -> Needs:
-    """What restoring these trees takes. `Hostile` when a list of files lies; KeyError for a tree that is not there."""
-    needs = Needs({}, {}, [])
-    for tree in trees:
-        try:
-            folders = needs.folders[tree] = opened.folders(tree)
-        except Damaged as error:
-            needs.lost.extend(error.items)
-            continue
-        for path, entry in files_of(folders):
-            for piece in entry.pieces:
-                if piece.id:
-                    needs.wanted.setdefault(piece.id, []).append((tree, path, entry.size))
-    return needs
+def damage(opened: Root, trees: Iterable[str], bad: Mapping[bytes, str]) -> list[Lost]:
+    """All that is lost of these trees when these chunks are `bad`: lists that cannot be read and contents that lie in no
+    pack that can be opened included. `Hostile` for a list that lies.
+    """
+    wanted = list(trees)
+    reasons = _elsewhere(opened, bad)
+    for tree in wanted:
+        reasons |= _unlisted(opened, tree)
+    return itemised(opened, wanted, reasons)
 
 
-def unlisted(opened: Root, wanted: Iterable[bytes]) -> dict[bytes, str]:
-    """The wanted chunks no readable ledger knows, with the reason."""
-    reason = "the list of where its content lies is missing or damaged"
-    return {ident: reason for ident in wanted if ident not in opened.places}
+def bad_chunks(opened: Root) -> dict[bytes, str]:
+    """Reads everything, and gives what cannot be had, with the reason."""
+    return _look(opened, opened.record.packs, deep=True, workers=1).bad
 
 
-def needed_packs(opened: Root, wanted: Iterable[bytes]) -> list[PackRow]:
-    """The packs that hold the wanted chunks, in the order they were written."""
-    keys = {opened.places[ident].pack.key for ident in wanted if ident in opened.places}
-    return [row for key, row in opened.packs.items() if key in keys]
+def _look(opened: Root, refs: Iterable[PackRef], deep: bool, workers: int) -> _Looked:
+    packs = {pack.ref.key: pack for pack in opened.index.packs}
+
+    def work(share: Iterable[PackRef]) -> _Looked:
+        found = _Looked([], {}, {}, 0)
+        size = 0
+        for ref in share:
+            size += _look_at(opened, ref, packs.get(ref.key), deep, found)
+        return _Looked(found.whole, found.faults, found.bad, size)
+
+    everything = list(refs)
+    count = workers if sum(ref.size for ref in everything) >= limits.RESTORE_FORK_MIN << 14 else 1
+    done = crew.each(work, crew.shared(everything, lambda ref: ref.size, count), _Looked)
+    return _Looked(
+        [key for one in done for key in one.whole],
+        {key: why for one in done for key, why in one.faults.items()},
+        {ident: why for one in done for ident, why in one.bad.items()},
+        sum(one.read for one in done),
+    )
 
 
-def itemised(needs: Needs, reasons: Mapping[bytes, str]) -> list[Lost]:
-    """The files that damaged chunks cost, each once, with its whole size."""
-    found: dict[tuple[str, bytes], Lost] = {}
-    for ident, reason in reasons.items():
-        for tree, path, size in needs.wanted[ident]:
-            found.setdefault((tree, path), Lost(what=shown(tree, path), bytes=size, reason=reason))
-    return [found[place] for place in sorted(found)]
-
-
-def _read_pack(row: PackRow, blobs: BlobStore) -> tuple[dict[bytes, str], int]:
+def _look_at(opened: Root, ref: PackRef, pack: Pack | None, deep: bool, found: _Looked) -> int:
+    """Adds what is found out about a pack; how many bytes that took."""
+    if pack is None:
+        found.faults[ref.key] = opened.index.bad.get(ref.id.hex(), NO_KEY)
+        return 0
     try:
-        content = blobs.get(row.key)
+        content = opened.blobs.get(ref.key)
     except Missing:
-        return _all_bad(row, "its object is missing"), 0
-    bad = {
-        ident: reason
-        for frame in row.frames
-        for ident, chunk, reason in chunks_of(content, frame, set(ids_of(frame)))
-        if chunk is None
-    }
-    if len(content) != row.size and not bad:
-        bad = _all_bad(row, "its object has another length")
-    return bad, len(content)
+        found.faults[ref.key] = NO_OBJECT
+        found.bad.update(dict.fromkeys(pack.footer.id_list(), NO_OBJECT))
+        return 0
+    right = len(content) == ref.size and blake3(content).digest() == ref.hash
+    if not right:
+        found.faults[ref.key] = "its object is not what was written"
+    if deep or not right:
+        bad = _unpacked(opened, pack, content)
+        found.bad.update(bad)
+        if bad and right:
+            found.faults[ref.key] = next(iter(bad.values()))
+    if ref.key not in found.faults:
+        found.whole.append(ref.key)
+    return len(content)
 
 
-def _all_bad(row: PackRow, reason: str) -> dict[bytes, str]:
-    return {ident: reason for frame in row.frames for ident in ids_of(frame)}
+def _unpacked(opened: Root, pack: Pack, content: bytes) -> dict[bytes, str]:
+    """The chunks of a pack that are not what their names say."""
+    view, bad = memoryview(content), dict[bytes, str]()
+    for load in _all_of(pack):
+        got = unpacked(load, view[load.row.offset : load.row.offset + load.row.stored])
+        bad |= {ident: reason for ident, chunk, reason in chunks_in(got, opened.keys.chunks) if chunk is None}
+    return bad
+
+
+def _faulty(opened: Root, faults: Mapping[str, str]) -> list[Lost]:
+    """Packs that cost nothing now, but would once later checkpoints build on them."""
+    return [
+        Lost(what=f"the pack {ref.id.hex()}", bytes=ref.size, reason=faults[ref.key])
+        for ref in opened.record.packs
+        if ref.key in faults
+    ]
+
+
+def _all_of(pack: Pack) -> Iterable[Load]:
+    ids, lengths, at = pack.footer.id_list(), pack.footer.length_list(), 0
+    for n, row in enumerate(pack.footer.frames):
+        parts, start = [], 0
+        for k in range(at, at + row.chunks):
+            parts.append(Part(start, lengths[k], ids[k]))
+            start += lengths[k]
+        at += row.chunks
+        yield Load(pack, n, parts)
+
+
+def _elsewhere(opened: Root, bad: Mapping[bytes, str]) -> dict[bytes, str]:
+    """Those of the bad chunks that no other pack holds."""
+    left = dict(bad)
+    if left:
+        for got in fetch(opened.index.loads(left), opened.blobs):
+            for ident, content, _ in chunks_in(got, opened.keys.chunks):
+                if content is not None:
+                    left.pop(ident, None)
+    return left
+
+
+def _unlisted(opened: Root, tree: str) -> dict[bytes, str]:
+    """The chunks of a tree that no readable pack lists. A part at a time: the tree may have millions."""
+    missing: set[bytes] = set()
+    waiting: set[bytes] = set()
+
+    def settle() -> None:
+        for load in opened.index.loads(waiting):
+            waiting.difference_update(part.id for part in load.parts)
+        missing.update(waiting)
+        waiting.clear()
+
+    try:
+        for segment in opened.segments(tree):
+            for _, entry in files_of(segment):
+                ids = entry.ids
+                waiting.update(ids[at : at + HASH_SIZE] for at in range(0, len(ids), HASH_SIZE))
+            if len(waiting) >= limits.RESTORE_WINDOW:
+                settle()
+    except Damaged:  # the lists that are lost are named where all is itemised
+        pass
+    settle()
+    return dict.fromkeys(missing, opened.index.reason())

@@ -88,14 +88,25 @@ class Shaky:
         self._lose()
         return content
 
+    def read(self, key: str, start: int, length: int) -> bytes:
+        part = self.inner.read(key, start, length)
+        self._lose()
+        return part
+
+    def size(self, key: str) -> int:
+        size = self.inner.size(key)
+        self._lose()
+        return size
+
     def has(self, key: str) -> bool:
         found = self.inner.has(key)
         self._lose()
         return found
 
-    def list(self, prefix: str) -> Iterator[str]:
-        self._lose()
-        return self.inner.list(prefix)
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        for key in self.inner.list(prefix, after):
+            yield key
+            self._lose()
 
     def delete(self, key: str) -> None:
         self.inner.delete(key)
@@ -126,6 +137,29 @@ def test_a_lost_answer_does_not_make_our_own_object_somebody_elses(tmp_path: Pat
     blobs = Retrying(Shaky(LocalBlobs(tmp_path)), (0.0, 0.0), pause=lambda _: None)
     assert blobs.put("roots/s/1-1", b"ours") is True
     assert blobs.put("roots/s/1-1", b"theirs") is False
+
+
+def test_a_list_that_breaks_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    keys = [f"packs/s/{n}" for n in range(5)]
+    for key in keys:
+        LocalBlobs(tmp_path).put(key, b"")
+    assert list(Retrying(Shaky(LocalBlobs(tmp_path)), (0.0, 0.0), pause=lambda _: None).list("packs/")) == keys
+
+
+def test_a_folder_whose_disk_went_away_is_an_outage_and_has_lost_nothing(tmp_path: Path) -> None:
+    blobs = LocalBlobs(tmp_path / "blobs")
+    blobs.put("packs/s/a", b"x")
+    (tmp_path / "blobs").rename(tmp_path / "aside")
+    (tmp_path / "blobs").mkdir()
+    for act in (
+        blobs.get,
+        blobs.size,
+        blobs.has,
+        lambda key: blobs.read(key, 0, 1),
+        lambda _: list(blobs.list("packs/")),
+    ):
+        with pytest.raises(Unavailable, match="is its disk there"):
+            act("packs/s/a")
 
 
 class Rotten(LocalBlobs):

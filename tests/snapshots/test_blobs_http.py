@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import logging
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from bide.snapshots.blobs.local import LocalBlobs
 from tests.snapshots.blob_suite import BlobSuite
 
 TOKEN = "a-token-of-a-runner"
+SIGNATURE = "the-signature-of-a-url"
 
 
 class Server(ThreadingHTTPServer):
@@ -32,7 +35,9 @@ class Server(ThreadingHTTPServer):
         self.kept = LocalBlobs(folder)
         self.answer: tuple[int, dict[str, object], dict[str, str]] | None = None
         self.cut = False
-        self.says_created = True
+        self.says_created = self.knows_ranges = True
+        self.signed = ""  # where its signed URLs lead to; empty: it signs none
+        self.asked: list[str] = []
 
     @property
     def url(self) -> str:
@@ -64,13 +69,31 @@ class Handler(BaseHTTPRequestHandler):
             self._say(200, json.dumps({"items": keys[:1], "next": keys[0] if len(keys) > 1 else None}).encode())
             return
         try:
-            self._say(200, self.server.kept.get(self._key()))
+            content = self.server.kept.get(self._key())
+            found = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers["range"] or "")
+            if found is None or not self.server.knows_ranges:
+                self._say(200, content)
+                return
+            first, last = found.groups()
+            part = content[int(first) : int(last) + 1] if first else content[-int(last) :]
+            self._say(206 if part else 416, part)
         except Missing:
             self._say(404, json.dumps({"code": "no_blob", "detail": "There is no such object."}).encode())
 
     def do_HEAD(self) -> None:
         if not self._refused():
-            self._say(200 if self.server.kept.has(self._key()) else 404, b"")
+            found = self.server.kept.has(self._key())
+            self._say(200 if found else 404, b"x" * self.server.kept.size(self._key()) if found else b"")
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
+        if self._refused():
+            return
+        if not self.server.signed:
+            self._say(404, json.dumps({"code": "no_route", "detail": "There is nothing here."}).encode())
+            return
+        urls = {key: f"{self.server.signed}/{key}?X-Amz-Signature={SIGNATURE}" for key in asked["keys"]}
+        self._say(200, json.dumps({"urls": urls, "expires_s": 60}).encode())
 
     def do_DELETE(self) -> None:
         if not self._refused():
@@ -85,6 +108,7 @@ class Handler(BaseHTTPRequestHandler):
         return self.path.removeprefix("/v1/blobs/")
 
     def _refused(self) -> bool:
+        self.server.asked.append(f"{self.command} {self.path}")
         if self.headers["authorization"] != f"Bearer {TOKEN}":
             self._say(401, json.dumps({"code": "unauthenticated", "detail": "Who are you?"}).encode())
             return True
@@ -132,6 +156,16 @@ class TestHttp(BlobSuite):
 
     @pytest.fixture
     def blobs(self, server: Server) -> Iterator[BlobStore]:
+        with HttpBlobs(server.url, TOKEN, timeout_s=5) as store:
+            yield store
+
+
+class TestHttpOfAnOlderRelease(BlobSuite):
+    """It signs nothing and knows no ranges."""
+
+    @pytest.fixture
+    def blobs(self, server: Server) -> Iterator[BlobStore]:
+        server.knows_ranges = False
         with HttpBlobs(server.url, TOKEN, timeout_s=5) as store:
             yield store
 
@@ -223,3 +257,127 @@ def test_a_server_that_never_answers_is_given_up_in_bounded_time() -> None:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         with HttpBlobs(url, TOKEN, timeout_s=0.2) as store, pytest.raises(Unavailable):
             store.get("a")
+
+
+# -- the direct way -----------------------------------------------------------------------------------------------------
+
+
+class Bucket(ThreadingHTTPServer):
+    """Where signed URLs lead: keeps objects in the folder of the server. `breaks` loses its answers."""
+
+    daemon_threads = True
+
+    def __init__(self, kept: LocalBlobs) -> None:
+        super().__init__(("127.0.0.1", 0), BucketHandler)
+        self.kept, self.breaks, self.status = kept, False, 0
+        self.seen: list[str] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class BucketHandler(BaseHTTPRequestHandler):
+    server: Bucket
+
+    def do_PUT(self) -> None:
+        self._note()
+        content = self.rfile.read(int(self.headers["content-length"]))
+        assert self.headers["if-none-match"] == "*"
+        created = not self.server.status and self.server.kept.put(self._key(), content)
+        if not self.server.breaks:
+            self._say(self.server.status or (200 if created else 412))
+
+    def do_GET(self) -> None:
+        self._note()
+        first, last = (self.headers["range"] or "bytes=0-").removeprefix("bytes=").split("-")
+        content = self.server.kept.get(self._key())
+        part = content[int(first) : int(last) + 1] if last else content
+        self._say(self.server.status or (206 if self.headers["range"] else 200), part)
+
+    def _note(self) -> None:
+        self.server.seen.append(f"{self.command} {self.path} {self.headers}")
+
+    def _key(self) -> str:
+        return urlsplit(self.path).path[1:]
+
+    def _say(self, status: int, body: bytes = b"") -> None:
+        self.send_response(status)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def bucket(server: Server) -> Iterator[Bucket]:
+    with Bucket(server.kept) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.02,))
+        thread.start()
+        server.signed = running.url
+        yield running
+        running.shutdown()
+        thread.join()
+
+
+def test_packs_go_past_the_server_and_roots_never_do(server: Server, blobs: HttpBlobs, bucket: Bucket) -> None:
+    assert blobs.put("packs/s/a", b"0123456789") is True
+    assert blobs.put("packs/s/a", b"0123456789") is False
+    assert blobs.get("packs/s/a") == b"0123456789"
+    assert blobs.read("packs/s/a", 2, 3) == b"234"
+    assert blobs.put("roots/s/1-1", b"root") is True
+    assert blobs.get("roots/s/1-1") == b"root"
+    assert [words.split("?")[0] for words in bucket.seen] == ["PUT /packs/s/a"] * 2 + ["GET /packs/s/a"] * 2
+    signs = ["POST /v1/blobs/sign"] * 3  # each upload anew; what may be read may be read again
+    assert server.asked == [*signs, "PUT /v1/blobs/roots/s/1-1", "GET /v1/blobs/roots/s/1-1"]
+
+
+def test_neither_the_token_goes_to_the_bucket_nor_the_signature_into_a_log(
+    blobs: HttpBlobs, bucket: Bucket, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    blobs.put("packs/s/a", b"x")
+    blobs.get("packs/s/a")
+    bucket.status = 500
+    blobs.put("packs/s/b", b"x")
+    assert len(bucket.seen) == 3
+    assert TOKEN not in "".join(bucket.seen)
+    assert SIGNATURE not in caplog.text
+
+
+@pytest.mark.parametrize("status", [403, 409, 500, 501, 503])
+def test_a_bucket_that_refuses_costs_nothing_but_the_direct_way(
+    server: Server, blobs: HttpBlobs, bucket: Bucket, status: int
+) -> None:
+    bucket.status = status
+    assert blobs.put("packs/s/a", b"a")
+    assert blobs.put("packs/s/b", b"b")
+    assert blobs.get("packs/s/a") == b"a"
+    assert len(bucket.seen) == 1, "it rests for a while"
+    assert server.kept.get("packs/s/b") == b"b"
+
+
+def test_a_bucket_that_cannot_be_reached_costs_nothing_but_the_direct_way(server: Server, blobs: HttpBlobs) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        server.signed = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        assert blobs.put("packs/s/a", b"a")
+        assert blobs.get("packs/s/a") == b"a"
+    assert server.asked.count("POST /v1/blobs/sign") == 1
+
+
+def test_an_upload_whose_answer_was_lost_is_still_ours(server: Server, blobs: HttpBlobs, bucket: Bucket) -> None:
+    bucket.breaks = True
+    assert blobs.put("packs/s/a", b"ours") is True
+    assert server.kept.get("packs/s/a") == b"ours"
+
+
+def test_what_the_bucket_does_not_have_is_lost_only_if_the_server_says_so(
+    server: Server, blobs: HttpBlobs, bucket: Bucket
+) -> None:
+    server.kept.put("packs/s/a", b"x")
+    bucket.status = 404
+    assert blobs.get("packs/s/a") == b"x"
+    assert blobs.read("packs/s/a", 0, 1) == b"x"

@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import socket
 import stat
+import struct
 import subprocess
+import sys
 import venv
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.capture import Captured, capture
-from bide.snapshots.compare import manifest_of, same_as
+from bide.snapshots.compare import manifest_of
 from bide.snapshots.restore import restore
 from bide.snapshots.scan import Tree
 from bide.snapshots.verify import verify
 from tests.snapshots import random_trees
-from tests.snapshots.random_trees import FolderSpec, room
+from tests.snapshots.depots import depot_at
+from tests.snapshots.random_trees import room
 
 GIT_ENV = {
     "PATH": os.environ["PATH"], "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1", "GIT_EDITOR": "true",
@@ -30,39 +31,17 @@ GIT_ENV = {
 }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(random_trees.trees, random_trees.trees, st.integers(0, 10_000))
-def test_any_folder_comes_back_bit_for_bit_before_and_after_any_change(
-    first: FolderSpec, second: FolderSpec, seed: int
-) -> None:
-    with room() as here:
-        work, blobs, cache = here / "work", LocalBlobs(here / "blobs"), here / "cache"
-        work.mkdir()
-        random_trees.build(work, first)
-        before = manifest_of(work)
-        capture([Tree("w", work)], blobs, "s/1-1", cache_dir=cache)
-        random_trees.meddle(work, seed)
-        random_trees.build(work, second)
-        after = manifest_of(work)
-        captured = capture([Tree("w", work)], blobs, "s/1-2", parent="s/1-1", cache_dir=cache)
-        assert not captured.not_kept
-        assert not captured.warnings
-        for root, wanted in (("s/1-1", before), ("s/1-2", after)):
-            verify(root, blobs)
-            assert restore(root, blobs, {"w": here / root}).warnings == ()
-            assert manifest_of(here / root) == wanted
-            assert same_as(root, blobs, "w", here / root)
-        assert same_as("s/1-1", blobs, "w", work) == (before == after)
+ANY = 0xFFFFFFFF  # an access list's entry that names no one
 
 
 def saved_and_back(work: Path, tmp_path: Path) -> tuple[Captured, dict[bytes, object], dict[bytes, object]]:
     """Captures `work`, deletes it, restores it at the same path; gives both descriptions."""
-    blobs = LocalBlobs(tmp_path / "blobs")
+    depot = depot_at(tmp_path)
     before = manifest_of(work)
-    captured = capture([Tree("w", work)], blobs, "s/1-1")
-    verify("s/1-1", blobs)
+    captured = capture([Tree("w", work)], depot, "s/1-1")
+    verify("s/1-1", depot)
     shutil.rmtree(work)
-    restore("s/1-1", blobs, {"w": work})
+    restore("s/1-1", depot, {"w": work})
     return captured, dict(before), dict(manifest_of(work))
 
 
@@ -158,9 +137,9 @@ def test_a_file_that_its_owner_may_not_read_is_kept_or_listed(tmp_path: Path) ->
     work.mkdir()
     (work / "shut").write_text("secret")
     (work / "shut").chmod(0)
-    blobs = LocalBlobs(tmp_path / "blobs")
-    captured = capture([Tree("w", work)], blobs, "s/1-1")
-    restore("s/1-1", blobs, {"w": tmp_path / "out"})
+    depot = depot_at(tmp_path)
+    captured = capture([Tree("w", work)], depot, "s/1-1")
+    restore("s/1-1", depot, {"w": tmp_path / "out"})
     if random_trees.ROOT:
         assert captured.not_kept == ()
         assert stat.S_IMODE((tmp_path / "out" / "shut").lstat().st_mode) == 0
@@ -184,10 +163,10 @@ def test_paths_longer_than_the_system_takes_in_one_call_come_back() -> None:
             file.write("down here")
         os.link("deep", "twin", src_dir_fd=fd, dst_dir_fd=fd)
         os.close(fd)
-        blobs = LocalBlobs(here / "blobs")
-        capture([Tree("w", here / "work")], blobs, "s/1-1")
-        restore("s/1-1", blobs, {"w": here / "out"})
-        restore("s/1-1", blobs, {"w": here / "out"})  # which has to remove as deep a folder
+        depot = depot_at(here)
+        capture([Tree("w", here / "work")], depot, "s/1-1")
+        restore("s/1-1", depot, {"w": here / "out"})
+        restore("s/1-1", depot, {"w": here / "out"})  # which has to remove as deep a folder
         found = manifest_of(here / "out")
         assert found == manifest_of(here / "work")
         assert max(map(len, found)) > 4096 * 2
@@ -208,15 +187,15 @@ def test_a_huge_sparse_file_costs_its_data_only(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not random_trees.ROOT, reason="only root can give files away")
 def test_the_trees_owner_becomes_the_sessions_and_others_stay_others(tmp_path: Path) -> None:
-    work, blobs = tmp_path / "work", LocalBlobs(tmp_path / "blobs")
+    work, depot = tmp_path / "work", depot_at(tmp_path)
     work.mkdir()
     for name, uid, gid in (("own", 1234, 1234), ("foreign", 4321, 1234), ("suid", 4321, 1234), ("mine", 1234, 1234)):
         (work / name).write_text(name)
         os.chown(work / name, uid, gid)
         (work / name).chmod(0o4755 if name in ("suid", "mine") else 0o644)
     os.chown(work, 1234, 1234)
-    capture([Tree("w", work)], blobs, "s/1-1")
-    done = restore("s/1-1", blobs, {"w": tmp_path / "out"}, owner=(777, 888))
+    capture([Tree("w", work)], depot, "s/1-1")
+    done = restore("s/1-1", depot, {"w": tmp_path / "out"}, owner=(777, 888))
     owners = {name: (tmp_path / "out" / name).stat() for name in ("own", "foreign", "suid", "mine")}
     assert {name: (seen.st_uid, seen.st_gid) for name, seen in owners.items()} == {
         "own": (777, 888), "foreign": (4321, 888), "suid": (4321, 888), "mine": (777, 888),
@@ -225,3 +204,78 @@ def test_the_trees_owner_becomes_the_sessions_and_others_stay_others(tmp_path: P
     assert stat.S_IMODE(owners["mine"].st_mode) == 0o4755
     assert stat.S_IMODE(owners["suid"].st_mode) == 0o755, "a checkpoint must not grant another user's rights"
     assert any("w/suid" in warning for warning in done.warnings)
+
+
+def _acl(path: Path) -> None:
+    entry = b"".join(
+        struct.pack("<HHI", *row) for row in ((1, 6, ANY), (2, 4, 1234), (4, 4, ANY), (16, 4, ANY), (32, 4, ANY))
+    )
+    os.setxattr(path, "system.posix_acl_access", struct.pack("<I", 2) + entry)
+
+
+def test_access_lists_and_foreign_attributes_are_named_at_every_checkpoint(tmp_path: Path) -> None:
+    work, depot = tmp_path / "work", depot_at(tmp_path)
+    (work / "folder").mkdir(parents=True)
+    (work / "file").write_text("x")
+    try:
+        for path in (work / "file", work / "folder"):
+            _acl(path)
+    except OSError as error:
+        if error.errno != errno.ENOTSUP:
+            raise
+        pytest.skip("this file system knows no access lists, so none can be lost")
+    for n in range(3):
+        if n == 2:
+            (work / "other").write_text("changes the list they stand in")
+        captured = capture([Tree("w", work)], depot, f"s/1-{n}", f"s/1-{n - 1}" if n else None, tmp_path / "cache")
+        assert {item.path for item in captured.not_kept} == {"w/file", "w/folder"}
+        assert all("posix_acl_access" in item.reason for item in captured.not_kept)
+
+
+def test_what_another_user_may_not_read_is_named_at_every_checkpoint_and_the_rest_kept(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "closed").mkdir(parents=True)
+    (work / "closed" / "inner").write_text("x")
+    (work / "shut").write_text("secret")
+    (work / "open").write_text("open")
+    (work / "shut").chmod(0)
+    (work / "closed").chmod(0o311)
+    program = """
+import os, sys
+from pathlib import Path
+from bide.snapshots.capture import capture
+from bide.snapshots.scan import Tree
+from tests.snapshots.depots import depot_at
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+here = Path(sys.argv[1])
+for n in range(2):
+    parent = f"s/1-{n - 1}" if n else None
+    captured = capture([Tree("w", here / "work")], depot_at(here / "store"), f"s/1-{n}", parent, here / "store" / "cache")
+    print(sorted(item.path for item in captured.not_kept), captured.files)
+"""
+    with room() as here:
+        work.rename(here / "work")
+        (here / "store").mkdir()
+        if random_trees.ROOT:
+            for path in (here, here / "store", *(here / "work").rglob("*"), here / "work"):
+                os.chown(path, 65534, 65534)
+            os.chown(here / "work" / "shut", 0, 0)
+            os.chown(here / "work" / "closed", 0, 0)
+        argv = [sys.executable, "-c", program, str(here)]
+        done = subprocess.run(argv, cwd=Path(__file__).parents[2], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.splitlines() == ["['w/closed', 'w/shut'] 1"] * 2
+
+
+def test_saving_leaves_no_trace_in_the_access_times(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "sub" / "file").write_text("x" * 100)
+    paths = (work, work / "sub", work / "sub" / "file")
+    for path in paths:
+        os.utime(path, ns=(1, 1))
+    capture([Tree("w", work)], depot_at(tmp_path), "s/1-1")
+    assert [path.stat().st_atime_ns for path in paths] == [1, 1, 1]

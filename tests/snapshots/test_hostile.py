@@ -2,168 +2,179 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 import pytest
 import zstandard
-from blake3 import blake3
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from msgspec.structs import replace
 
-from bide.snapshots.blobs.local import LocalBlobs
+from bide.core.keyring import Keys
 from bide.snapshots.compare import manifest_of
-from bide.snapshots.losses import Damaged, Hostile
-from bide.snapshots.manifest import (
-    Entry,
-    Folder,
-    Frame,
-    Ledger,
-    ObjectRef,
-    PackRow,
-    Piece,
-    RootRecord,
-    SegmentRef,
-    TreeRecord,
-    Xattr,
-    chunk_id,
-    encode_segment,
-    pack,
-    root_key,
-)
+from bide.snapshots.depot import Depot
+from bide.snapshots.losses import BadFolder, Damaged, Hostile
+from bide.snapshots.manifest import Entry, Folder, Xattr, root_key
+from bide.snapshots.packs import Footer, Packer
 from bide.snapshots.restore import restore
 from bide.snapshots.root import list_files
 from bide.snapshots.verify import verify
+from tests.snapshots import tiny
+from tests.snapshots.depots import depot_at
 
 EVIL = b"evil"
-EVIL_PIECES = (Piece(len(EVIL), chunk_id(EVIL)),)
-TOP = Entry(name=b"", kind="d", mode=0o755)
-
-
-def file(name: bytes, **more: object) -> Entry:
-    return replace(Entry(name=name, kind="f", mode=0o644, size=len(EVIL), pieces=EVIL_PIECES), **more)
-
-
-def folder(path: bytes, *entries: Entry) -> Folder:
-    return Folder(path=path, entries=entries)
-
-
-def store(
-    blobs: LocalBlobs,
-    folders: list[Folder],
-    top: Entry = TOP,
-    frame: Frame | None = None,
-    root: str = "s/1-1",
-    written_as: str = "s/1-1",
-    pack_key: str = "packs/s/evil",
-) -> None:
-    """Writes a checkpoint by hand, every hash right, so that only its claims are wrong."""
-    blobs.put("packs/s/evil", EVIL)
-    frame = frame or Frame(offset=0, stored=len(EVIL), zstd=False, ids=chunk_id(EVIL), lengths=(len(EVIL),))
-    segment = encode_segment(folders)
-    ledger = pack(
-        "ledger",
-        Ledger(packs=(PackRow(key=pack_key, size=len(EVIL), frames=(frame,)),), segments=(segment,)),
-    )
-    blobs.put("ledgers/s/evil", ledger)
-    tree = TreeRecord(
-        name="w", path=b"/w", only=(), skip=(), uid=0, gid=0, top=top, files=1, size=4,
-        segments=(SegmentRef(first=b"", id=chunk_id(segment)),),
-    )  # fmt: skip
-    ref = ObjectRef(key="ledgers/s/evil", size=len(ledger), hash=chunk_id(ledger))
-    record = RootRecord(root=written_as, parent=None, created_ns=0, trees=(tree,), ledgers=(ref,))
-    blobs.put(root_key(root), pack("root", record))
+OUTSIDE = "outside"
 
 
 @pytest.fixture
 def room(tmp_path: Path) -> Path:
-    (tmp_path / "outside").mkdir()
-    (tmp_path / "outside" / "canary").write_text("alive")
+    (tmp_path / OUTSIDE).mkdir()
+    (tmp_path / OUTSIDE / "canary").write_text("alive")
     (tmp_path / "target").mkdir()
     (tmp_path / "target" / "old").write_text("as before")
     return tmp_path
 
 
 @pytest.fixture
-def blobs(room: Path) -> LocalBlobs:
-    return LocalBlobs(room / "blobs")
+def depot(room: Path) -> Depot:
+    return depot_at(room)
 
 
-def refused(room: Path, blobs: LocalBlobs) -> str:
+def file(name: bytes, **more: object) -> Entry:
+    return replace(Entry(name=name, kind="f", mode=0o644, size=len(EVIL), ids=b"?" * 32), **more)
+
+
+def folder(path: bytes, *entries: Entry, **more: object) -> Folder:
+    return replace(Folder(path, 0o755, 0, entries), **more)
+
+
+def link(name: bytes, target: bytes) -> Entry:
+    return Entry(name=name, kind="l", target=target)
+
+
+def below(name: bytes) -> Entry:
+    return Entry(name=name, kind="d")
+
+
+def store(depot: Depot, *folders: Folder, root: str = "s/1-1", **more: object) -> None:
+    """Writes a checkpoint by hand, every key and name of content right, so that only its claims are wrong."""
+    opening = depot.keyring.opening()
+    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+        evil = packer.add(EVIL)
+        known = [
+            replace(one, entries=tuple(replace(e, ids=e.ids.replace(b"?" * 32, evil)) for e in one.entries))
+            for one in folders
+        ]
+        tree = tiny.tree_of("w", Path("/w"), (0, 0), known, packer, **more)
+        packs = packer.finish()
+    tiny.seal(depot, root, [tree], packs)
+
+
+def refused(room: Path, depot: Depot, root: str = "s/1-1") -> str:
     """Checks that every way in refuses and changes nothing but the store; gives what was said."""
-    before = {path: manifest_of(room / path) for path in ("outside", "target")}
+    before = {path: manifest_of(room / path) for path in (OUTSIDE, "target")}
     around = sorted(path.name for path in room.iterdir())
     with pytest.raises(Hostile) as error:
-        restore("s/1-1", blobs, {"w": room / "target"})
+        restore(root, depot, {"w": room / "target"})
     with pytest.raises(Hostile):
-        verify("s/1-1", blobs)
+        verify(root, depot)
     with pytest.raises(Hostile):
-        list(list_files("s/1-1", blobs, "w"))
+        list(list_files(root, depot, "w"))
     assert {path: manifest_of(room / path) for path in before} == before
     assert sorted(path.name for path in room.iterdir()) == around
     return f"{error.value.path}: {error.value.reason}"
 
 
-def test_the_same_checkpoint_without_a_lie_is_restored(room: Path, blobs: LocalBlobs) -> None:
-    store(blobs, [folder(b"", Entry(name=b"sub", kind="d", mode=0o755), file(b"x")), folder(b"sub", file(b"y"))])
-    restore("s/1-1", blobs, {"w": room / "target"})
+def test_the_same_checkpoint_without_a_lie_is_restored(room: Path, depot: Depot) -> None:
+    store(depot, folder(b"", below(b"sub"), file(b"x")), folder(b"sub", file(b"y")))
+    restore("s/1-1", depot, {"w": room / "target"})
     assert (room / "target" / "sub" / "y").read_bytes() == EVIL
+
+
+def test_what_only_looks_hostile_comes_back_exactly(room: Path, depot: Depot) -> None:
+    work = room / "work"
+    (work / "sub").mkdir(parents=True)
+    for n, target in enumerate(
+        ["/etc/passwd", "../../outside/canary", "nowhere", ".", "..", "sub/../../x", "a" * 4095]
+    ):
+        (work / f"link{n}").symlink_to(target)
+    (work / "sub" / "...").write_text("x")
+    (work / "sub" / "-rf").write_text("x")
+    os.link(work / "sub" / "...", work / "twin")
+    tiny.save(depot, "s/1-1", {"w": work})
+    for warm in (False, True):
+        restore("s/1-1", depot, {"w": room / "target"}, cache_dir=room / "cache", warm=warm)
+        assert manifest_of(room / "target") == manifest_of(work)
 
 
 @pytest.mark.parametrize(
     "name", [b"../x", b"/etc/x", b"..", b".", b"", b"a/b", b"nul\0", b"n" * 256, b"../../../../tmp/bide-evil"]
 )
-def test_a_name_that_leads_out_is_refused(room: Path, blobs: LocalBlobs, name: bytes) -> None:
-    store(blobs, [folder(b"", file(name))])
-    assert "no plain name" in refused(room, blobs)
+def test_a_name_that_leads_out_is_refused(room: Path, depot: Depot, name: bytes) -> None:
+    store(depot, folder(b"", file(name)))
+    assert "no plain name" in refused(room, depot)
 
 
 @pytest.mark.parametrize("kind", ["d", "l"])
 @pytest.mark.parametrize("name", [b"../x", b"..", b"/x"])
-def test_a_folder_or_link_that_leads_out_is_refused(room: Path, blobs: LocalBlobs, name: bytes, kind: str) -> None:
-    store(blobs, [folder(b"", Entry(name=name, kind=kind, target=b"x" if kind == "l" else b""))])
-    assert "no plain name" in refused(room, blobs)
+def test_a_folder_or_link_that_leads_out_is_refused(room: Path, depot: Depot, name: bytes, kind: str) -> None:
+    store(depot, folder(b"", Entry(name=name, kind=kind, target=b"x" if kind == "l" else b"")))
+    assert "no plain name" in refused(room, depot)
 
 
 @pytest.mark.parametrize("path", [b"..", b"/etc", b"../outside", b"a/../..", b"nowhere", b".", b"/"])
-def test_a_folder_path_that_leads_out_is_refused(room: Path, blobs: LocalBlobs, path: bytes) -> None:
-    store(blobs, [folder(b""), folder(path, file(b"x"))])
-    assert "not in the checkpoint" in refused(room, blobs)
+def test_a_folder_path_that_leads_out_is_refused(room: Path, depot: Depot, path: bytes) -> None:
+    store(depot, folder(b""), folder(path, file(b"x")))
+    assert "not in the checkpoint" in refused(room, depot)
 
 
-def test_a_file_through_a_link_is_refused(room: Path, blobs: LocalBlobs) -> None:
-    link = Entry(name=b"way", kind="l", target=bytes(room / "outside"))
-    store(blobs, [folder(b"", link), folder(b"way", file(b"canary"))])
-    assert "not in the checkpoint" in refused(room, blobs)
+def test_a_file_through_a_link_is_refused(room: Path, depot: Depot) -> None:
+    store(depot, folder(b"", link(b"way", bytes(room / OUTSIDE))), folder(b"way", file(b"canary")))
+    assert "not in the checkpoint" in refused(room, depot)
 
 
-def test_a_link_and_a_folder_of_one_name_are_refused(room: Path, blobs: LocalBlobs) -> None:
-    link = Entry(name=b"way", kind="l", target=bytes(room / "outside"))
-    store(blobs, [folder(b"", link, Entry(name=b"way", kind="d")), folder(b"way", file(b"canary"))])
-    assert "twice" in refused(room, blobs)
-    store(blobs, [folder(b"", file(b"x"), file(b"x"))], root="s/1-2")
+def test_a_link_and_a_folder_of_one_name_are_refused(room: Path, depot: Depot) -> None:
+    way = link(b"way", bytes(room / OUTSIDE))
+    store(depot, folder(b"", way, below(b"way")), folder(b"way", file(b"canary")))
+    assert "twice" in refused(room, depot)
+    store(depot, folder(b"", file(b"x"), file(b"x")), root="s/1-2")
+    assert "twice" in refused(room, depot, "s/1-2")
 
 
-def test_a_folder_listed_twice_is_refused(room: Path, blobs: LocalBlobs) -> None:
-    store(blobs, [folder(b"", file(b"x")), folder(b"", file(b"y"))])
-    assert "twice" in refused(room, blobs)
+def test_folders_listed_twice_or_out_of_order_or_not_at_all_are_refused(room: Path, depot: Depot) -> None:
+    store(depot, folder(b"", file(b"x")), folder(b"", file(b"y")))
+    assert "twice" in refused(room, depot)
+    store(depot, folder(b"", below(b"a"), below(b"b")), folder(b"b"), folder(b"a"), root="s/1-2")
+    assert "order" in refused(room, depot, "s/1-2")
+    store(depot, folder(b"", below(b"a")), root="s/1-3")
+    assert "w/a: what this folder is like" in refused(room, depot, "s/1-3")
+    store(depot, root="s/1-4")
+    refused(room, depot, "s/1-4")
 
 
-@pytest.mark.parametrize("target", [b"/etc/passwd", b"../outside/canary", b"later", b"way/canary", b"sub", b"way"])
-def test_a_hard_link_to_anything_but_an_earlier_file_is_refused(room: Path, blobs: LocalBlobs, target: bytes) -> None:
-    entries = [
-        Entry(name=b"way", kind="l", target=bytes(room / "outside")),
-        Entry(name=b"sub", kind="d"),
-        Entry(name=b"hard", kind="h", target=target),
-        file(b"later"),
-    ]
-    store(blobs, [folder(b"", *entries)])
-    assert "hard link" in refused(room, blobs)
+@pytest.mark.parametrize("target", [b"/etc/passwd", b"../outside/canary", b"later", b"way/canary", b"sub", b"way", b""])
+def test_a_hard_link_to_anything_but_an_earlier_file_is_refused(room: Path, depot: Depot, target: bytes) -> None:
+    hard = Entry(name=b"hard", kind="h", target=target)
+    way = link(b"way", bytes(room / OUTSIDE))
+    store(depot, folder(b"", hard, file(b"later"), below(b"sub"), way), folder(b"sub"))
+    assert "hard link" in refused(room, depot)
+    store(
+        depot,
+        folder(b"", file(b"a"), below(b"sub"), way),
+        folder(b"sub", replace(hard, target=b"a/../x")),
+        root="s/1-2",
+    )
+    assert "hard link" in refused(room, depot, "s/1-2")
 
 
 @pytest.mark.parametrize("kind", ["c", "b", "p", "s", "", "x"])
-def test_a_device_node_or_any_unknown_kind_is_refused(room: Path, blobs: LocalBlobs, kind: str) -> None:
-    store(blobs, [folder(b"", Entry(name=b"sda", kind=kind, mode=0o666))])
-    assert "device node" in refused(room, blobs)
+def test_a_device_node_or_any_unknown_kind_is_refused(room: Path, depot: Depot, kind: str) -> None:
+    store(depot, folder(b"", Entry(name=b"sda", kind=kind, mode=0o666)))
+    assert "device node" in refused(room, depot)
 
 
 @pytest.mark.parametrize(
@@ -171,91 +182,255 @@ def test_a_device_node_or_any_unknown_kind_is_refused(room: Path, blobs: LocalBl
     [
         file(b"x", mode=0o100644),
         file(b"x", mode=-1),
-        file(b"x", size=5),
         file(b"x", size=-1),
-        file(b"x", pieces=(Piece(-4, b""), Piece(8, b""))),
-        file(b"x", pieces=(Piece(4, b"short"),)),
+        file(b"x", size=2**63),
+        file(b"x", target=b"y"),
+        file(b"x", ids=b""),
+        file(b"x", ids=b"short"),
+        file(b"x", ids=b"?" * 64),
+        file(b"x", size=8, lengths=(4, 4)),
+        file(b"x", lengths=(-4, 8)),
+        file(b"x", lengths=(4, 0)),
+        file(b"x", size=2**40, lengths=(4,)),
+        file(b"x", size=2**33 + 4, lengths=(4, 2**33), ids=b"?" * 64),
         file(b"x", uid=-1),
         file(b"x", gid=2**32 - 1),
         file(b"x", xattrs=(Xattr(b"security.capability", b"x"),)),
         file(b"x", xattrs=(Xattr(b"trusted.overlay.opaque", b"y"),)),
-        Entry(name=b"x", kind="d", xattrs=(Xattr(b"system.posix_acl_default", b"x"),)),
-        Entry(name=b"x", kind="d", size=4, pieces=EVIL_PIECES),
-        Entry(name=b"x", kind="l", target=b""),
-        Entry(name=b"x", kind="l", target=b"a\0b"),
-        Entry(name=b"x", kind="l", target=b"a" * 5000),
+        file(b"x", xattrs=(Xattr(b"user.", b"y"),)),
+        file(b"x", xattrs=(Xattr(b"user.a", b"y"), Xattr(b"user.a", b"z"))),
+        file(b"x", xattrs=(Xattr(b"user.a", bytes(65537)),)),
+        file(b"x", xattrs=(Xattr(b"user." + b"a" * 251, b""),)),
+        file(b"x", mode=0o10000),
+        Entry(name=b"x", kind="d", size=4, ids=b"?" * 32),
+        link(b"x", b""),
+        link(b"x", b"a\0b"),
+        link(b"x", b"a" * 5000),
         Entry(name=b"x", kind="l", target=b"a", xattrs=(Xattr(b"user.a", b"x"),)),
     ],
 )
-def test_an_entry_no_capture_writes_is_refused(room: Path, blobs: LocalBlobs, entry: Entry) -> None:
-    store(blobs, [folder(b"", entry)])
-    assert refused(room, blobs).startswith("w/x: ")
+def test_an_entry_no_capture_writes_is_refused(room: Path, depot: Depot, entry: Entry) -> None:
+    store(depot, folder(b"", entry), size=2**62)
+    assert refused(room, depot).startswith("w/x: ")
 
 
-def test_a_tree_that_is_no_folder_is_refused(room: Path, blobs: LocalBlobs) -> None:
-    store(blobs, [folder(b"")], top=Entry(name=b"", kind="l", target=b"/etc"))
-    assert "not a folder" in refused(room, blobs)
+@pytest.mark.parametrize(
+    "wrong", [{"mode": 0o40755}, {"uid": -2}, {"xattrs": (Xattr(b"system.posix_acl_default", b"x"),)}]
+)
+def test_a_folder_no_capture_writes_is_refused(room: Path, depot: Depot, wrong: dict[str, object]) -> None:
+    store(depot, folder(b"", **wrong))
+    assert refused(room, depot).startswith("w: ")
 
 
-def test_a_chunk_longer_than_its_place_is_refused(room: Path, blobs: LocalBlobs) -> None:
-    store(blobs, [folder(b"", file(b"x", size=3, pieces=(Piece(3, chunk_id(EVIL)),)))])
-    assert "as long as" in refused(room, blobs)
+def test_a_tree_that_holds_more_than_it_says_is_refused_before_it_fills_the_disk(room: Path, depot: Depot) -> None:
+    store(depot, folder(b"", file(b"big", size=1 << 50, lengths=(4, 4 - (1 << 50)))), size=100)
+    assert "more than it says" in refused(room, depot)
+    store(depot, folder(b"", file(b"a"), file(b"b")), root="s/1-2", files=1)
+    assert "more than it says" in refused(room, depot, "s/1-2")
 
 
-def test_a_root_under_another_name_is_refused(room: Path, blobs: LocalBlobs) -> None:
-    store(blobs, [folder(b"")], written_as="other/1-1")
-    refused(room, blobs)
+def test_a_chunk_longer_than_its_place_is_refused(room: Path, depot: Depot) -> None:
+    store(depot, folder(b"", file(b"x", size=3)))
+    before = manifest_of(room / "target")
+    with pytest.raises(Hostile, match="as long as"):
+        restore("s/1-1", depot, {"w": room / "target"})
+    assert manifest_of(room / "target") == before
 
 
-def test_a_key_that_leads_out_of_the_store_is_refused(room: Path, blobs: LocalBlobs) -> None:
-    store(blobs, [folder(b"", file(b"x"))], pack_key="../../outside/canary")
-    refused(room, blobs)
+def test_a_list_of_files_in_the_place_of_another_is_refused(room: Path, depot: Depot) -> None:
+    opening = depot.keyring.opening()
+    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+        tree = tiny.tree_of("w", Path("/w"), (0, 0), [folder(b"", below(b"a")), folder(b"a")], packer)
+        first = replace(tree.segments[0], first=b"elsewhere")
+        tiny.seal(depot, "s/1-1", [replace(tree, segments=(first,))], packer.finish())
+    assert "another" in refused(room, depot)
+
+
+def test_a_root_under_another_name_is_not_taken_for_it(room: Path, depot: Depot) -> None:
+    store(depot, folder(b""))
+    depot.blobs.put(root_key("s/1-2"), depot.blobs.get(root_key("s/1-1")))
+    with pytest.raises(Damaged, match="key is another"):
+        restore("s/1-2", Depot(depot.blobs, Lent(depot, "s/1-1")), {"w": room / "target"})
+
+
+class Lent:
+    """Opens every root with the keys of one."""
+
+    def __init__(self, depot: Depot, root: str) -> None:
+        self._keys = depot.keyring.keys(root)
+        self.opening, self.seal = depot.keyring.opening, depot.keyring.seal
+
+    def keys(self, root: str) -> Keys:
+        return self._keys
+
+
+def test_packs_of_a_family_that_leads_out_of_the_store_are_refused(room: Path, depot: Depot) -> None:
+    opening = depot.keyring.opening()
+    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+        tree = tiny.tree_of("w", Path("/w"), (0, 0), [folder(b"")], packer)
+        written = packer.finish()
+    refs = tuple(replace(pack.ref, family="../../outside") for pack in written)
+    tiny.seal(depot, "s/1-1", [tree], written, more={"packs": refs})
+    refused(room, depot)
+
+
+def test_two_trees_that_claim_one_path_of_a_shared_folder_are_refused(room: Path, depot: Depot) -> None:
+    opening = depot.keyring.opening()
+    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+        one = tiny.tree_of("one", Path("/w"), (0, 0), [folder(b"", below(b"x")), folder(b"x")], packer)
+        two = tiny.tree_of("two", Path("/w"), (0, 0), [folder(b"", link(b"x", bytes(room / OUTSIDE)))], packer)
+        tiny.seal(depot, "s/1-1", [one, two], packer.finish())
+    before = manifest_of(room / "target")
+    with pytest.raises(Hostile, match="another tree"):
+        restore("s/1-1", depot, {"one": room / "target", "two": room / "target"})
+    assert manifest_of(room / "target") == before
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        lambda frame: replace(frame, offset=-4),
-        lambda frame: replace(frame, offset=10**9),
-        lambda frame: replace(frame, stored=-1),
-        lambda frame: replace(frame, stored=10**9),
-        lambda frame: replace(frame, zstd=True),
-        lambda frame: replace(frame, lengths=(10**15,)),
-        lambda frame: replace(frame, lengths=(-4,)),
+        lambda footer: replace(footer, frames=tuple(replace(row, offset=-4) for row in footer.frames)),
+        lambda footer: replace(footer, frames=tuple(replace(row, offset=10**9) for row in footer.frames)),
+        lambda footer: replace(footer, frames=tuple(replace(row, stored=-1) for row in footer.frames)),
+        lambda footer: replace(footer, frames=tuple(replace(row, stored=10**9) for row in footer.frames)),
+        lambda footer: replace(footer, frames=tuple(replace(row, raw=1 << 40) for row in footer.frames)),
+        lambda footer: replace(footer, frames=tuple(replace(row, chunks=10**6) for row in footer.frames)),
+        lambda footer: replace(footer, lengths=b"\xff" * len(footer.lengths)),
+        lambda footer: replace(footer, ids=footer.ids[:-1]),
+        lambda footer: replace(footer, ids=bytes(len(footer.ids))),
     ],
 )
 def test_a_place_in_a_pack_that_cannot_be_is_damage_not_a_crash(
-    room: Path, blobs: LocalBlobs, change: Callable[[Frame], Frame]
+    room: Path, depot: Depot, change: Callable[[Footer], Footer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    frame = change(Frame(offset=0, stored=len(EVIL), zstd=False, ids=chunk_id(EVIL), lengths=(len(EVIL),)))
-    store(blobs, [folder(b"", file(b"x"))], frame=frame)
-    with pytest.raises((Damaged, Hostile)):
-        restore("s/1-1", blobs, {"w": room / "target"})
-    with pytest.raises((Damaged, Hostile)):
-        verify("s/1-1", blobs)
+    with monkeypatch.context() as patched:
+        patched.setattr("bide.snapshots.packs.Footer", lambda *parts: change(Footer(*parts)))
+        store(depot, folder(b"", file(b"x")))
+    for action in (
+        lambda: restore("s/1-1", depot, {"w": room / "target"}),
+        lambda: verify("s/1-1", depot),
+    ):
+        with pytest.raises((Damaged, Hostile)):
+            action()
     assert (room / "target" / "old").read_text() == "as before"
 
 
-def test_a_root_that_unpacks_to_more_than_memory_is_refused_by_its_claim(room: Path, blobs: LocalBlobs) -> None:
-    claim = bytearray(zstandard.compress(b"\0" * 1000))
-    body = b"\x28\xb5\x2f\xfd\xe0" + (1 << 50).to_bytes(8, "little") + bytes(claim[6:])
-    blobs.put("roots/s/1-1", b"BDRT\x00\x01" + blake3(body).digest() + body)
-    with pytest.raises(Damaged, match="claims"):
-        restore("s/1-1", blobs, {"w": room / "target"})
-
-
 @pytest.mark.parametrize("body", [b"", b"\x00", b"\x80", b"\x81\xa4root\xc0", b"\xc1"])
-def test_a_root_with_anything_inside_is_damaged_not_a_crash(room: Path, blobs: LocalBlobs, body: bytes) -> None:
-    packed = zstandard.compress(body)
-    blobs.put("roots/s/1-1", b"BDRT\x00\x01" + blake3(packed).digest() + packed)
+def test_a_root_with_anything_inside_is_damaged_not_a_crash(room: Path, depot: Depot, body: bytes) -> None:
+    lying(depot, zstandard.compress(body))
     with pytest.raises(Damaged):
-        restore("s/1-1", blobs, {"w": room / "target"})
+        restore("s/1-1", depot, {"w": room / "target"})
 
 
-def test_a_checkpoint_of_a_newer_format_says_so(room: Path, blobs: LocalBlobs) -> None:
-    store(blobs, [folder(b"")])
-    content = blobs.get("roots/s/1-1")
-    blobs.delete("roots/s/1-1")
-    blobs.put("roots/s/1-1", content[:4] + b"\x00\x07" + content[6:])
-    with pytest.raises(Damaged, match="format 7, this bide reads format 1"):
-        restore("s/1-1", blobs, {"w": room / "target"})
+def test_a_root_that_unpacks_to_more_than_memory_is_refused_by_its_claim(room: Path, depot: Depot) -> None:
+    claim = zstandard.compress(b"\0" * 1000)
+    lying(depot, b"\x28\xb5\x2f\xfd\xe0" + (1 << 50).to_bytes(8, "little") + claim[6:])
+    with pytest.raises(Damaged, match="claims"):
+        restore("s/1-1", depot, {"w": room / "target"})
+
+
+def lying(depot: Depot, body: bytes) -> None:
+    """Replaces what is in the root."""
+    store(depot, folder(b""))
+    key = depot.keyring.keys("s/1-1").root
+    depot.blobs.delete(root_key("s/1-1"))
+    depot.blobs.put(root_key("s/1-1"), b"BDRT\x00\x02" + AESGCM(key).encrypt(bytes(12), body, b"s/1-1"))
+
+
+def test_a_checkpoint_of_a_newer_format_says_so(room: Path, depot: Depot) -> None:
+    store(depot, folder(b""))
+    content = depot.blobs.get("roots/s/1-1")
+    depot.blobs.delete("roots/s/1-1")
+    depot.blobs.put("roots/s/1-1", content[:4] + b"\x00\x07" + content[6:])
+    with pytest.raises(Damaged, match="format 7, this bide reads format 2"):
+        restore("s/1-1", depot, {"w": room / "target"})
+
+
+class Swapper:
+    """Somebody who turns folders below `top` into links to the outside, and back, as fast as it goes."""
+
+    def __init__(self, top: Callable[[], Path | None], outside: Path) -> None:
+        self._top, self._outside, self._over = top, outside, threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.swaps = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            top = self._top()
+            for path in sorted(top.glob("d*"))[:8] if top else ():
+                aside = path.with_name(f"aside-{path.name}")
+                try:
+                    path.rename(aside)
+                    path.symlink_to(self._outside)
+                    self.swaps += 1
+                    path.unlink()
+                    aside.rename(path)
+                except OSError:
+                    continue
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_folders_swapped_for_links_meanwhile_never_lead_out(room: Path, depot: Depot, warm: bool) -> None:
+    work, target = room / "work", room / "target"
+    for version in (1, 2):
+        for n in range(8):
+            (work / f"d{n}" / "deep").mkdir(parents=True, exist_ok=True)
+            for k in range(6):
+                (work / f"d{n}" / "deep" / f"f{k}").write_text(f"new {version}")
+                (work / f"d{n}" / f"f{k}").write_text(f"new {version}")
+        tiny.save(depot, f"s/1-{version}", {"w": work})
+    restore("s/1-1", depot, {"w": target}, cache_dir=room / "cache")
+    before = manifest_of(room / OUTSIDE)
+
+    def top() -> Path | None:
+        return target if warm else next(room.glob(".target.restoring-*"), None)
+
+    with Swapper(top, room / OUTSIDE) as swapper:
+        for n in range(40):
+            with contextlib.suppress(BadFolder):
+                restore(f"s/1-{n % 2 + 1}", depot, {"w": target}, cache_dir=room / "cache", warm=warm)
+            assert manifest_of(room / OUTSIDE) == before
+            if swapper.swaps > 20 and n > 6:
+                break
+    assert swapper.swaps
+    restore("s/1-2", depot, {"w": target}, cache_dir=room / "cache", warm=warm)
+    assert manifest_of(target) == manifest_of(work)
+    assert manifest_of(room / OUTSIDE) == before
+
+
+def test_a_target_that_is_a_link_is_refused_and_what_it_leads_to_untouched(room: Path, depot: Depot) -> None:
+    store(depot, folder(b"", file(b"x")))
+    (room / "way").symlink_to(room / OUTSIDE)
+    before = manifest_of(room / OUTSIDE)
+    for warm in (False, True):
+        with pytest.raises(BadFolder):
+            restore("s/1-1", depot, {"w": room / "way"}, cache_dir=room / "cache", warm=warm)
+    assert manifest_of(room / OUTSIDE) == before
+
+
+def test_a_warm_folder_is_not_led_out_by_a_checkpoint_made_for_it(room: Path, depot: Depot) -> None:
+    store(depot, folder(b"", below(b"sub"), file(b"x")), folder(b"sub", file(b"y")))
+    target = {"w": room / "target"}
+    restore("s/1-1", depot, target, cache_dir=room / "cache")
+    sly = [
+        (folder(b"", link(b"sub", bytes(room / OUTSIDE))), folder(b"sub", file(b"canary"))),
+        (folder(b"", file(b"x")), folder(b"sub", file(b"y"))),
+        (folder(b"", below(b"sub")),),
+        (folder(b"", below(b"sub"), Entry(name=b"z", kind="h", target=b"sub/none")), folder(b"sub", file(b"y"))),
+    ]
+    for n, folders in enumerate(sly):
+        store(depot, *folders, root=f"s/2-{n}")
+        before = manifest_of(room / "target")
+        with pytest.raises(Hostile):
+            restore(f"s/2-{n}", depot, target, cache_dir=room / "cache", warm=True)
+        assert manifest_of(room / "target") == before
+    assert restore("s/1-1", depot, target, cache_dir=room / "cache", warm=True).source == "same"
+    assert (room / OUTSIDE / "canary").read_text() == "alive"

@@ -35,12 +35,26 @@ class BlobStore(Protocol):
         """The whole content; `Missing` when there is none."""
         ...
 
+    def read(self, key: str, start: int, length: int) -> bytes:
+        """At most `length` bytes from `start` on; from the end where `start` is negative. `Missing` when there is none.
+
+        Fewer come back where the object ends; none past its end.
+        """
+        ...
+
+    def size(self, key: str) -> int:
+        """The object's length in bytes; `Missing` when there is none."""
+        ...
+
     def has(self, key: str) -> bool:
         """Whether the object exists."""
         ...
 
-    def list(self, prefix: str) -> Iterator[str]:
-        """Every key that starts with `prefix`, in order."""
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        """Every key that starts with `prefix`, once, in an order of the store's own; those behind `after` in it.
+
+        ValueError for a prefix that no key can have.
+        """
         ...
 
     def delete(self, key: str) -> None:
@@ -56,3 +70,9 @@ def check_key(key: str) -> str:
     if len(key) > BLOB_KEY_CHARS or not all(_SEGMENT.fullmatch(part) for part in key.split("/")):
         raise ValueError(f"{key[:80]!r} is not the key of an object")
     return key
+
+
+def folder_of(prefix: str) -> str:
+    """Where all keys that start with `prefix` lie, empty for everywhere; ValueError when there can be none."""
+    folder = prefix.rpartition("/")[0]
+    return check_key(folder) if "/" in prefix else ""

@@ -41,22 +41,44 @@ class Retrying:
     def get(self, key: str) -> bytes:
         return self._tried(lambda: self._inner.get(key))
 
+    def read(self, key: str, start: int, length: int) -> bytes:
+        return self._tried(lambda: self._inner.read(key, start, length))
+
+    def size(self, key: str) -> int:
+        return self._tried(lambda: self._inner.size(key))
+
     def has(self, key: str) -> bool:
         return self._tried(lambda: self._inner.has(key))
 
-    def list(self, prefix: str) -> Iterator[str]:
-        yield from self._tried(lambda: list(self._inner.list(prefix)))
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        """After an outage it goes on behind the last key that came."""
+        failed = 0
+        while True:
+            try:
+                for key in self._inner.list(prefix, after):
+                    after, failed = key, 0
+                    yield key
+            except Unavailable as outage:
+                if failed == len(self._waits_s):
+                    raise
+                self._wait(failed, outage)
+                failed += 1
+            else:
+                return
 
     def delete(self, key: str) -> None:
         self._tried(lambda: self._inner.delete(key))
 
     def _tried(self, action: Callable[[], T]) -> T:
-        for wait_s in self._waits_s:
+        for failed in range(len(self._waits_s)):
             try:
                 return action()
             except Unavailable as outage:
-                self._pause(max(wait_s, min(outage.retry_after_s, self._waits_s[-1])))
+                self._wait(failed, outage)
         return action()
+
+    def _wait(self, failed: int, outage: Unavailable) -> None:
+        self._pause(max(self._waits_s[failed], min(outage.retry_after_s, self._waits_s[-1])))
 
 
 class ReadBack:
@@ -76,11 +98,17 @@ class ReadBack:
     def get(self, key: str) -> bytes:
         return self._inner.get(key)
 
+    def read(self, key: str, start: int, length: int) -> bytes:
+        return self._inner.read(key, start, length)
+
+    def size(self, key: str) -> int:
+        return self._inner.size(key)
+
     def has(self, key: str) -> bool:
         return self._inner.has(key)
 
-    def list(self, prefix: str) -> Iterator[str]:
-        return self._inner.list(prefix)
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        return self._inner.list(prefix, after)
 
     def delete(self, key: str) -> None:
         self._inner.delete(key)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 
-from bide.snapshots.blobs.base import Missing, check_key
-from bide.snapshots.blobs.staging import Staged, make_staging, outage
+from bide.core.refusals import Unavailable
+from bide.snapshots.blobs.base import Missing, check_key, folder_of
+from bide.snapshots.blobs.staging import STAGING, Staged, make_staging, outage
 
 
 class LocalBlobs:
@@ -35,29 +37,56 @@ class LocalBlobs:
         except OSError as error:
             raise outage(path, error) from error
 
-    def get(self, key: str) -> bytes:
+    def stage(self) -> Staged:
+        """A file that can become an object by `publish`, for content that comes in parts. Raises `Unavailable`."""
+        try:
+            return Staged(self._root)
+        except OSError as error:
+            raise outage(self._root, error) from error
+
+    def write(self, staged: Staged, part: bytes) -> None:
+        """Appends a part to what was staged here. Raises `Unavailable`."""
+        try:
+            staged.write(part)
+        except OSError as error:
+            raise outage(self._root, error) from error
+
+    def publish(self, staged: Staged, key: str) -> bool:
+        """The same as `put`, for what was staged here."""
         path = self._path(key)
         try:
-            return path.read_bytes()
-        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-            raise Missing(key) from None
+            return staged.publish(path)
         except OSError as error:
             raise outage(path, error) from error
+
+    def get(self, key: str) -> bytes:
+        with self._open(key) as file:
+            return self._reading(key, file.read)
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        with self._open(key) as file:
+            first = start if start >= 0 else max(0, os.fstat(file.fileno()).st_size + start)
+            return self._reading(key, lambda: os.pread(file.fileno(), max(0, length), first))
+
+    def size(self, key: str) -> int:
+        with self._open(key) as file:
+            return os.fstat(file.fileno()).st_size
 
     def has(self, key: str) -> bool:
-        path = self._path(key)
         try:
-            return path.is_file()
-        except OSError as error:
-            raise outage(path, error) from error
+            self.size(key)
+        except Missing:
+            return False
+        return True
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        """In the order of their bytes."""
         found: list[str] = []
-        for folder, folders, names in os.walk(self._root):
+        for folder, folders, names in os.walk(self._root / folder_of(prefix), onerror=self._listing):
             folders[:] = [name for name in folders if not name.startswith(".")]
             at = os.path.relpath(folder, self._root)
             found += [name if at == "." else f"{at}/{name}" for name in names if not name.startswith(".")]
-        yield from sorted(key for key in found if key.startswith(prefix))
+        yield from sorted(key for key in found if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
         path = self._path(key)
@@ -67,6 +96,31 @@ class LocalBlobs:
             return
         except OSError as error:
             raise outage(path, error) from error
+
+    def _open(self, key: str) -> FileIO:
+        path = self._path(key)
+        try:
+            return FileIO(path, "r")
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            self._require_disk()
+            raise Missing(key) from None
+        except OSError as error:
+            raise outage(path, error) from error
+
+    def _require_disk(self) -> None:
+        if not (self._root / STAGING).is_dir():  # made at the start; gone with a disk, not with an object
+            raise Unavailable("the blob folder", f"{self._root} is not what it was: is its disk there?")
+
+    def _listing(self, error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):
+            raise outage(Path(error.filename), error) from error
+        self._require_disk()
+
+    def _reading(self, key: str, reading: Callable[[], bytes]) -> bytes:
+        try:
+            return reading()
+        except OSError as error:
+            raise outage(self._path(key), error) from error
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)

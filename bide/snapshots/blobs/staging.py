@@ -22,9 +22,13 @@ class Staged:
     """
 
     def __init__(self, root: Path) -> None:
-        self._path = root / STAGING / secrets.token_hex(16)
-        self._file = io.FileIO(self._path, "x", opener=lambda path, flags: os.open(path, flags, 0o600))
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        while True:
+            self._path = root / STAGING / secrets.token_hex(16)
+            self._file = io.FileIO(self._path, "x", opener=lambda path, flags: os.open(path, flags, 0o600))
+            fcntl.flock(self._file, fcntl.LOCK_EX)
+            if os.fstat(self._file.fileno()).st_nlink:
+                return
+            self._file.close()  # another process opened the folder before the lock, and took it for a dead one's
 
     def __enter__(self) -> Self:
         return self

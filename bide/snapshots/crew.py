@@ -1,0 +1,137 @@
+"""Divides work among children of this process, which share its memory; the caller sees to it that it has one thread."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import os
+import select
+import signal
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from bide.core.limits import STOP_LOOK_S
+from bide.core.refusals import Unavailable
+from bide.snapshots.losses import BadFolder, Hostile, Stopped
+
+_PR_SET_PDEATHSIG = 1
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+
+class _Failed(Struct, frozen=True):
+    """How a child ended, when it raised."""
+
+    kind: str
+    words: tuple[str, ...]
+
+
+def each(work: Callable[[S], R], shares: Sequence[S], kind: type[R], stop: Callable[[], bool] | None = None) -> list[R]:
+    """What `work` gives for every share, in order: each share in a child of its own, one alone in this process.
+
+    `kind` is what it gives, something msgspec can carry. Raises what a child raised, OSError for one that died, and
+    `Stopped`; the others are ended then.
+    """
+    if len(shares) < 2:
+        return [work(share) for share in shares]
+    children: list[tuple[int, int]] = []
+    try:
+        gc.freeze()  # children that collect garbage would copy all memory they share
+        for share in shares:
+            children.append(_begun(work, share, [pipe for _, pipe in children]))
+        return [_result(body, kind) for body in _bodies([pipe for _, pipe in children], stop)]
+    finally:
+        gc.unfreeze()
+        for pid, pipe in children:
+            os.close(pipe)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+
+
+def shared(items: Sequence[S], cost: Callable[[S], int], shares: int) -> list[Sequence[S]]:
+    """Cuts a sequence into at most so many runs of about equal cost, none of them empty."""
+    costs = [cost(item) for item in items]
+    total, cuts, done = sum(costs), [0], 0
+    for n, one in enumerate(costs):
+        if done * shares >= total * len(cuts) and n > cuts[-1] and len(cuts) < shares:
+            cuts.append(n)
+        done += one
+    return [items[a:b] for a, b in zip(cuts, [*cuts[1:], len(items)], strict=True) if a < b]
+
+
+def _begun(work: Callable[[S], R], share: S, others: list[int]) -> tuple[int, int]:
+    mine, theirs = os.pipe()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        os.close(theirs)
+        return pid, mine
+    code = 1
+    try:
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # nobody would ever wait for it
+        for fd in (mine, *others):
+            os.close(fd)
+        gc.disable()  # it ends before cycles could add up, and looking for them costs a tenth of its time
+        if os.getppid() == parent:
+            body = _told(work, share)
+            with open(theirs, "wb") as file:
+                file.write(body)
+            code = 0
+    finally:
+        os._exit(code)
+
+
+def _told(work: Callable[[S], R], share: S) -> bytes:
+    try:
+        return b"\1" + msgspec.msgpack.encode(work(share))
+    except Exception as error:  # noqa: BLE001 - the parent raises it again
+        words: tuple[str, ...] = ("0", f"{type(error).__name__}: {error}")
+        match error:
+            case Unavailable(what=one, why=two) | Hostile(path=one, reason=two) | BadFolder(path=one, reason=two):
+                words = (one, two)
+            case OSError(errno=int(number), strerror=str(text)):
+                words = (str(number), text)
+        return b"\0" + msgspec.msgpack.encode(_Failed(type(error).__name__, words))
+
+
+def _bodies(pipes: list[int], stop: Callable[[], bool] | None) -> list[bytes]:
+    found = {pipe: bytearray() for pipe in pipes}
+    waiting = set(pipes)
+    while waiting:
+        if stop and stop():
+            raise Stopped
+        for pipe in select.select(list(waiting), [], [], STOP_LOOK_S)[0]:
+            part = os.read(pipe, 1 << 20)
+            found[pipe] += part
+            if not part:
+                waiting.discard(pipe)
+                if found[pipe][:1] != b"\1":
+                    _raise(bytes(found[pipe]))
+    return [bytes(found[pipe]) for pipe in pipes]
+
+
+def _result(body: bytes, kind: type[R]) -> R:
+    return msgspec.msgpack.decode(body[1:], type=kind)
+
+
+def _raise(body: bytes) -> None:
+    if not body:
+        raise OSError("a process that did part of the work died")
+    failed = msgspec.msgpack.decode(body[1:], type=_Failed)
+    match failed.kind, failed.words:
+        case "Stopped", _:
+            raise Stopped
+        case "Unavailable", (what, why):
+            raise Unavailable(what, why)
+        case "Hostile", (path, reason):
+            raise Hostile(path, reason)
+        case "BadFolder", (path, reason):
+            raise BadFolder(path, reason)
+        case _, (number, text):
+            raise OSError(int(number), text)

@@ -1,0 +1,96 @@
+"""The chunks that a capture may build upon, and the pack each lies in; 36 bytes a chunk, however many there are."""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
+
+from bide.snapshots.manifest import HASH_SIZE
+
+_NUMBER = "I"
+_ASKED_OFTEN = 5000  # from here on it pays to note where the ids with each beginning are
+
+
+class Known:
+    """Ids in order, side by side, and beside them the numbers of their packs in a table that the caller keeps."""
+
+    def __init__(self, ids: bytes = b"", packs: bytes = b"") -> None:
+        """ValueError when the two do not fit."""
+        self.ids = ids
+        self._packs = array(_NUMBER)
+        self._packs.frombytes(packs)
+        self._count = len(self._packs)
+        self._starts: array[int] | None = None
+        self._asked = 0
+        if len(ids) != self._count * HASH_SIZE:
+            raise ValueError("ids and packs do not fit")
+
+    @property
+    def packs(self) -> bytes:
+        """The numbers as bytes of this machine."""
+        return self._packs.tobytes()
+
+    def pack_of(self, ident: bytes) -> int | None:
+        """The number of the pack that holds this chunk; None when nothing is known of it."""
+        if not self._count:
+            return None
+        if self._starts is None:
+            self._asked += 1
+            if self._asked < _ASKED_OFTEN:
+                at = self._place(ident)
+                found = at < self._count and self.ids[at * HASH_SIZE : (at + 1) * HASH_SIZE] == ident
+                return self._packs[at] if found else None
+            self._starts = self._begin()
+        bucket = ident[0] << 8 | ident[1]
+        ids = self.ids
+        for at in range(self._starts[bucket], self._starts[bucket + 1]):
+            if ids[at * HASH_SIZE : (at + 1) * HASH_SIZE] == ident:
+                return self._packs[at]
+        return None
+
+    def with_more(self, packs: Iterable[tuple[int, bytes]]) -> Known:
+        """These, and what lies in other packs: the number of each, and the ids in it one after another. Where both know
+        a chunk, what was known stays.
+        """
+        more = sorted(
+            ids[at : at + HASH_SIZE] + number.to_bytes(4, "big")
+            for number, ids in packs
+            for at in range(0, len(ids), HASH_SIZE)
+        )
+        ids: list[bytes] = []
+        numbers = array(_NUMBER)
+        done, before = 0, b""
+        for row in more:
+            ident = row[:HASH_SIZE]
+            at = self._place(ident) if self._count else 0
+            if ident == before or self.ids[at * HASH_SIZE : (at + 1) * HASH_SIZE] == ident:
+                continue
+            if at > done:
+                ids.append(self.ids[done * HASH_SIZE : at * HASH_SIZE])
+                numbers += self._packs[done:at]
+                done = at
+            ids.append(ident)
+            numbers.append(int.from_bytes(row[HASH_SIZE:], "big"))
+            before = ident
+        return Known(b"".join((*ids, self.ids[done * HASH_SIZE :])), (numbers + self._packs[done:]).tobytes())
+
+    def numbered(self, numbers: Mapping[int, int]) -> Known:
+        """The same with other numbers for the packs, without what lies in packs that have none."""
+        if all(pack in numbers for pack in set(self._packs)):
+            return Known(self.ids, array(_NUMBER, map(numbers.__getitem__, self._packs)).tobytes())
+        kept = [n for n, pack in enumerate(self._packs) if pack in numbers]
+        ids = b"".join(self.ids[n * HASH_SIZE : (n + 1) * HASH_SIZE] for n in kept)
+        return Known(ids, array(_NUMBER, (numbers[self._packs[n]] for n in kept)).tobytes())
+
+    def _begin(self) -> array[int]:
+        """Where the ids with each first two bytes begin, and the end."""
+        counts = Counter(zip(self.ids[::HASH_SIZE], self.ids[1::HASH_SIZE], strict=True))
+        each = (counts.get((one, two), 0) for one in range(256) for two in range(256))
+        return array(_NUMBER, accumulate(each, initial=0))
+
+    def _place(self, ident: bytes) -> int:
+        ids = self.ids
+        return bisect_left(range(self._count), ident, key=lambda n: ids[n * HASH_SIZE : (n + 1) * HASH_SIZE])

@@ -1,0 +1,198 @@
+"""One tree of a capture: walked, compared with what is remembered of it, and laid out into segments."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from bide.core import limits
+from bide.snapshots.folders import Folders, join
+from bide.snapshots.groups import grouped, later_names
+from bide.snapshots.losses import BadFolder, Notes, shown
+from bide.snapshots.manifest import SegmentRef, TreeRecord
+from bide.snapshots.scan import Tree, open_tree, seen_of
+from bide.snapshots.scan_shared import scan_shared
+from bide.snapshots.statcache import Keeping, Kept, Memory, Remembered, head_of
+from bide.snapshots.take import Made, Subject
+
+
+class Part(Struct, frozen=True):
+    """A segment of the new checkpoint: `kept.uses` are numbers of the lineage, `content` its bytes unless it is the
+    `old` one that is remembered.
+    """
+
+    kept: Kept
+    content: bytes = b""
+    old: int = -1
+    warnings: tuple[str, ...] = ()
+
+
+class Survey:
+    """`groups` are the folders of each segment; those that are settled already stand in `parts`."""
+
+    def __init__(
+        self, tree: Tree, memory: Memory, numbers: Mapping[int, int], notes: Notes, proceed: Callable[[], None],
+        stop: Callable[[], bool] | None, workers: int, stack: ExitStack,
+    ) -> None:  # fmt: skip
+        """`numbers` leads from the memory's packs to those of the lineage. Raises `BadFolder`."""
+        self.tree = tree
+        self.folders = stack.enter_context(Folders(open_tree(tree)))
+        self.top = os.fstat(self.folders.at(b""))
+        self.head = head_of(tree, self.top)
+        self.memory = memory.tree(self.head)
+        before = self.memory.rows if self.memory else {}
+        self.walked = scan_shared(tree, self.folders, notes, before, proceed, stop, workers)
+        self.parts: dict[int, Part] = {}
+        relinked: frozenset[bytes] = frozenset()
+        self._later_names: dict[bytes, bytes] | None = None
+        self._lost: frozenset[bytes] = frozenset()
+        self._rows: dict[bytes, bytes] = {}
+        same = self.memory is not None and not self.walked.changed and len(before) == len(self.walked.folders)
+        if self.memory is not None and same:
+            self.groups = [self.memory.paths_of(n) for n in range(len(self.memory.segments))]
+        else:
+            self.groups = grouped(self.walked.folders)
+            relinked = self._relinked(before)
+        if self.memory is not None:
+            self._keep(self.memory, numbers, self.walked.changed | relinked)
+
+    @property
+    def subject(self) -> Subject:
+        """As takers need it."""
+        return Subject(
+            tree=self.tree, folders=self.folders, top=self.top, walked=self.walked, memory=self.memory,
+            later_names=self.later_names,
+        )  # fmt: skip
+
+    @property
+    def later_names(self) -> dict[bytes, bytes]:
+        """Further names of files, and the name that comes first."""
+        if self._later_names is None:
+            self._later_names = later_names(self.walked.folders, self.walked.linked, self._lost)
+        return self._later_names
+
+    @property
+    def open(self) -> list[int]:
+        """The groups that are to be made."""
+        return [n for n in range(len(self.groups)) if n not in self.parts]
+
+    def settle(self, made: Made, ident: bytes, uses: Iterable[int]) -> None:
+        """Takes a segment that was made. `BadFolder` for one that no reader would take."""
+        if len(made.content) > limits.FRAME_BYTES_MAX:
+            path = shown(self.tree.name, max(self.groups[made.group], key=lambda path: len(self.walked.folders[path])))
+            raise BadFolder(path, "there are more names in this one folder than a checkpoint can hold")
+        kept = Kept(
+            made.first, ident, len(made.content), len(self.groups[made.group]), made.files, made.size,
+            tuple(sorted(uses)), made.notes,
+        )  # fmt: skip
+        self.parts[made.group] = Part(kept, made.content, warnings=made.warnings)
+        self._rows |= made.rows
+
+    def drop(self, gone: set[int]) -> None:
+        """Takes back what lies in these packs."""
+        self.parts = {n: part for n, part in self.parts.items() if gone.isdisjoint(part.kept.uses)}
+
+    def lose(self, names: Iterable[bytes]) -> None:
+        """These could not be read, so they lead no other names any more; takes back what relied on them."""
+        before = self.later_names
+        self._lost |= frozenset(names)
+        self._later_names = None
+        relinked = _folders_of(_differing(before, self.later_names))
+        self.parts = {n: part for n, part in self.parts.items() if relinked.isdisjoint(self.groups[n])}
+
+    def record(self) -> TreeRecord:
+        """As it stands in the root."""
+        kept = [self.parts[n].kept for n in range(len(self.groups))]
+        return TreeRecord(
+            name=self.tree.name,
+            path=self.head.path,
+            only=tuple(map(os.fsencode, self.tree.only)),
+            skip=tuple(map(os.fsencode, self.tree.skip)),
+            keep=tuple(map(os.fsencode, self.tree.keep)),
+            uid=self.top.st_uid,
+            gid=self.top.st_gid,
+            files=sum(segment.files for segment in kept),
+            size=sum(segment.size for segment in kept),
+            segments=tuple(SegmentRef(segment.first, segment.id) for segment in kept),
+        )
+
+    def tell(self, notes: Notes) -> None:
+        """Says what was found while reading."""
+        for _, part in sorted(self.parts.items()):
+            for path, reason in part.kept.notes:
+                notes.leave(self.tree.name, path, reason)
+            for warning in part.warnings:
+                notes.warn(warning)
+
+    def keeping(self, numbers: Mapping[int, int]) -> Keeping:
+        """As it is to be remembered, with other numbers for the packs."""
+        parts = [self.parts[n] for n in range(len(self.groups))]
+        folders = self.walked.folders
+        return Keeping(
+            head=self.head,
+            rows={path: self._rows.get(path, folders[path]) for group in self.groups for path in group},
+            segments=[
+                replace(part.kept, uses=tuple(sorted({numbers[use] for use in part.kept.uses}))) for part in parts
+            ],
+            content=lambda n: self._content(parts[n]),
+        )
+
+    def size(self) -> int:
+        """About how many bytes its files hold, by what the system says of them."""
+        found = sum(part.kept.size for part in self.parts.values())
+        for path in (path for group in self.open for path in self.groups[group]):
+            seen = seen_of(self.walked.folders[path])
+            found += sum(row.size for row in seen.rows if row.nlink < 2 and stat.S_ISREG(row.mode))
+            if path in self.walked.linked:
+                later = self.later_names
+                linked = ((name, row) for name, row in seen.by_name().items() if row.nlink > 1)
+                found += sum(
+                    row.size for name, row in linked if stat.S_ISREG(row.mode) and join(path, name) not in later
+                )
+        return found
+
+    def cost(self, group: int) -> int:
+        """About how many bytes it would take to make the segment, an entry counting as much as its bookkeeping."""
+        found = 0
+        for path in self.groups[group]:
+            if path in self.walked.changed:
+                before = self.memory.rows.get(path) if self.memory else None
+                same = set(seen_of(before).rows) if before is not None else set()
+                rows = [row for row in seen_of(self.walked.folders[path]).rows if row not in same]
+                found += sum(row.size for row in rows) + len(rows) * limits.ENTRY_COST_BYTES
+        return found
+
+    def _content(self, part: Part) -> bytes:
+        return part.content if part.old < 0 or self.memory is None else self.memory.content(part.old)
+
+    def _keep(self, memory: Remembered, numbers: Mapping[int, int], unsettled: set[bytes]) -> None:
+        by_first = {kept.first: n for n, kept in enumerate(memory.segments)}
+        for n, group in enumerate(self.groups):
+            old = by_first.get(group[0], -1)
+            if old < 0 or not unsettled.isdisjoint(group) or memory.paths_of(old) != group:
+                continue
+            kept = memory.segments[old]
+            if all(use in numbers for use in kept.uses):
+                self.parts[n] = Part(replace(kept, uses=tuple(numbers[use] for use in kept.uses)), old=old)
+
+    def _relinked(self, before: Mapping[bytes, bytes]) -> frozenset[bytes]:
+        """Folders that look as before although a name in them now leads, or follows, another one elsewhere."""
+        calm = self.walked.linked - self.walked.changed
+        if not calm:
+            return frozenset()
+        moved = {path for path in before if path in self.walked.changed or path not in self.walked.folders}
+        was = later_names(before, calm | moved, frozenset())
+        return _folders_of(_differing(was, self.later_names)) & calm
+
+
+def _differing(one: Mapping[bytes, bytes], other: Mapping[bytes, bytes]) -> Iterable[bytes]:
+    return (full for full in one.keys() | other.keys() if one.get(full) != other.get(full))
+
+
+def _folders_of(names: Iterable[bytes]) -> frozenset[bytes]:
+    return frozenset(full.rpartition(b"/")[0] for full in names)

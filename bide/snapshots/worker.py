@@ -1,0 +1,84 @@
+"""The program of a worker process: takes one order on stdin, does it, and tells what came of it on stdout.
+
+A process of its own may fork children that share its memory, which a server with threads must not, and what it uses is
+given back at its end. It stops when its stdin closes: nobody waits for it any more.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from contextlib import ExitStack
+from typing import BinaryIO
+
+from bide.snapshots import orders
+from bide.snapshots.blobs.layers import Retrying
+from bide.snapshots.blobs.local import LocalBlobs
+from bide.snapshots.capture import capture
+from bide.snapshots.depot import Depot
+from bide.snapshots.keyrings import FileKeyring
+from bide.snapshots.losses import Damaged
+from bide.snapshots.restore import restore
+from bide.snapshots.served import served
+from bide.snapshots.verify import verify
+
+
+def main() -> None:
+    """Does the one order."""
+    os.umask(0o077)
+    # Whatever else writes to stdout must not come between the messages.
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    order = orders.read(sys.stdin.buffer, orders.Order)
+    if order is None:
+        return
+    orders.write(out, _done(order, sys.stdin.buffer))
+
+
+def _done(order: orders.Order, caller: BinaryIO) -> orders.Result:
+    try:
+        with ExitStack() as stack:
+            depot = _depot(order.place, stack)
+            if isinstance(order.work, orders.Capture):
+                return _capture(order.work, depot, order.workers, caller)
+            return _restore(order.work, depot, order.workers, caller)
+    except Exception as error:  # noqa: BLE001 - the caller raises it again
+        return orders.told(error)
+
+
+def _depot(place: orders.Place, stack: ExitStack) -> Depot:
+    if isinstance(place, orders.FolderDepot):
+        return Depot(LocalBlobs(place.blobs), FileKeyring(place.keyring, place.family))
+    depot = stack.enter_context(served(place.servers, place.token, place.session))
+    return Depot(Retrying(depot.blobs), depot.keyring)
+
+
+def _capture(work: orders.Capture, depot: Depot, workers: int, caller: BinaryIO) -> orders.Result:
+    captured = capture(
+        work.trees, depot, work.root, work.parent, work.cache_dir, stop=lambda: _left(caller), workers=workers,
+        bytes_max=work.bytes_max,
+    )  # fmt: skip
+    good = set(work.known_good)
+    try:
+        verified = verify(work.root, depot, deep=False, known_good=good, workers=workers)
+    except Damaged as damaged:
+        return orders.Failed(kind="Damaged", items=damaged.items, after_capture=True)
+    return orders.Saved(captured=captured, verified=verified, good=tuple(sorted(good)))
+
+
+def _restore(work: orders.Restore, depot: Depot, workers: int, caller: BinaryIO) -> orders.Result:
+    restored = restore(
+        work.root, depot, work.targets, owner=work.owner, cache_dir=work.cache_dir, warm=work.warm, workers=workers,
+        stop=lambda: _left(caller), heal=False,
+    )  # fmt: skip
+    return orders.Brought(restored=restored)
+
+
+def _left(caller: BinaryIO) -> bool:
+    """Whether the other end is closed; nothing more is ever sent."""
+    return bool(select.select([caller], [], [], 0)[0])
+
+
+if __name__ == "__main__":
+    main()

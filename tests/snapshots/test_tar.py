@@ -1,0 +1,140 @@
+"""The way out that every system has: a checkpoint as a tar archive, exact, whoever unpacks it."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from msgspec.structs import replace
+
+from bide.snapshots.blobs.local import LocalBlobs
+from bide.snapshots.compare import Described, manifest_of
+from bide.snapshots.depot import Depot
+from bide.snapshots.keyrings import FileKeyring
+from bide.snapshots.losses import Damaged, Hostile
+from bide.snapshots.manifest import LINK, Entry, Folder
+from bide.snapshots.packs import Packer
+from bide.snapshots.reader import NotThere, Reader
+from bide.snapshots.root import open_root
+from bide.snapshots.tar import tar
+from tests.snapshots import random_trees
+from tests.snapshots.random_trees import FolderSpec, room
+from tests.snapshots.tiny import save, seal, tree_of
+
+GNU = ["tar", "--warning=no-timestamp", "--xattrs", "--xattrs-include=user.*", "--numeric-owner", "-xp"]
+
+
+def depot_in(folder: Path) -> Depot:
+    return Depot(LocalBlobs(folder / "blobs"), FileKeyring(folder / "keys", "s"))
+
+
+def archive(depot: Depot, path: bytes = b"", root: str = "s/1-1") -> bytes:
+    return b"".join(tar(Reader(open_root(root, depot)), "w", path))
+
+
+def unpack(content: bytes, target: Path) -> Path:
+    """With GNU tar, which must have nothing to say about it."""
+    target.mkdir()
+    done = subprocess.run([*GNU, "-C", target], input=content, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return target
+
+
+def plain(found: dict[bytes, Described]) -> dict[bytes, Described]:
+    """Without what Python's tarfile leaves out: attributes, links' times, and what a float cannot hold of the others."""
+    return {path: replace(one, xattrs=(), mtime_ns=0) for path, one in found.items()}
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(random_trees.trees)
+def test_any_folder_comes_out_of_its_archive_bit_for_bit(spec: FolderSpec) -> None:
+    with room() as here:
+        work, depot = here / "work", depot_in(here)
+        work.mkdir()
+        random_trees.build(work, spec)
+        wanted = manifest_of(work)
+        save(depot, "s/1-1", {"w": work})
+        content = archive(depot)
+        assert len(content) % 10240 == 0
+        assert manifest_of(unpack(content, here / "gnu") / "w") == wanted
+        with tarfile.open(fileobj=io.BytesIO(content), encoding="utf-8", errors="surrogateescape") as opened:
+            opened.extractall(here / "python", filter="fully_trusted")
+        found = manifest_of(here / "python" / "w")
+        assert plain(found) == plain(wanted)
+        for path, one in wanted.items():
+            assert one.type == "link" or abs(found[path].mtime_ns - one.mtime_ns) < 2000
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    folder = tmp_path / "work"
+    (folder / "sub" / "in").mkdir(parents=True)
+    (folder / "one").write_text("content")
+    os.link(folder / "one", folder / "sub" / "twin")
+    os.link(folder / "one", folder / "sub" / "twin too")
+    (folder / "sub" / "in" / "deep").write_text("deep")
+    (folder / "sub-x").write_text("not in sub")
+    (folder / "holes").touch()
+    os.truncate(folder / "holes", 20 * 2**30)
+    return folder
+
+
+def test_a_part_of_it_holds_whole_files_even_where_their_other_names_are_outside(work: Path, tmp_path: Path) -> None:
+    depot = depot_in(tmp_path)
+    save(depot, "s/1-1", {"w": work})
+    out = unpack(archive(depot, b"sub"), tmp_path / "out")
+    assert sorted(str(path.relative_to(out)) for path in out.rglob("*")) == [
+        "sub", "sub/in", "sub/in/deep", "sub/twin", "sub/twin too",
+    ]  # fmt: skip
+    assert (out / "sub" / "twin").read_text() == "content"
+    assert (out / "sub" / "twin").samefile(out / "sub" / "twin too")
+    alone = unpack(archive(depot, b"sub/twin"), tmp_path / "alone")
+    assert (alone / "twin").read_text() == "content"
+    with pytest.raises(NotThere):
+        archive(depot, b"sub/nothing")
+
+
+def test_twenty_gigabytes_of_hole_are_a_short_archive(work: Path, tmp_path: Path) -> None:
+    depot = depot_in(tmp_path)
+    save(depot, "s/1-1", {"w": work})
+    content = archive(depot)
+    assert len(content) < 50_000
+    holes = (unpack(content, tmp_path / "out") / "w" / "holes").stat()
+    assert (holes.st_size, holes.st_blocks) == (20 * 2**30, 0)
+
+
+def test_numbers_that_the_old_header_cannot_hold_stand_in_the_new_one(tmp_path: Path) -> None:
+    depot = depot_in(tmp_path)
+    opening = depot.keyring.opening()
+    entry = Entry(name=b"f", kind="f", mode=0o644, mtime_ns=2**33 * 10**9 + 1, uid=3_000_000, gid=4_000_000_000)
+    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+        tree = tree_of("w", tmp_path, (0, 0), [Folder(b"", 0o755, -1, (entry,))], packer)
+        seal(depot, "s/1-1", [tree], packer.finish())
+    with tarfile.open(fileobj=io.BytesIO(archive(depot))) as opened:
+        top, file = opened.getmembers()
+    assert (file.uid, file.gid) == (3_000_000, 4_000_000_000)
+    assert file.pax_headers["mtime"] == "8589934592.000000001"
+    assert top.pax_headers["mtime"] == "-0.000000001"
+
+
+def test_nothing_is_given_out_of_a_checkpoint_that_lies_or_has_lost_its_lists(work: Path, tmp_path: Path) -> None:
+    depot = depot_in(tmp_path)
+    opening = depot.keyring.opening()
+    folders = [
+        Folder(b"", 0o755, 0, (Entry(name=b"x", kind=LINK, target=b"/tmp"),)),
+        Folder(b"x", 0o755, 0, (Entry(name=b"y", kind="f", mode=0o644),)),
+    ]
+    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+        seal(depot, "s/1-1", [tree_of("w", tmp_path, (0, 0), folders, packer)], packer.finish())
+    with pytest.raises(Hostile):
+        tar(Reader(open_root("s/1-1", depot)), "w")
+    save(depot, "s/1-2", {"w": work})
+    for pack in list(depot.blobs.list("packs/")):
+        depot.blobs.delete(pack)
+    with pytest.raises(Damaged):
+        tar(Reader(open_root("s/1-2", depot)), "w")
