@@ -9,31 +9,37 @@ import msgspec
 from starlette.responses import Response
 
 from bide.server import openapi
-from bide.server.blobs import BlobFolder
+from bide.server.blobs import Blobs
 from bide.server.calls import App, Call, Route, Table
 from bide.server.config import Config
 from bide.server.loops.base import forever
+from bide.server.loops.collector import Collector
 from bide.server.loops.forgetter import Forgetter
 from bide.server.loops.lag import Lag
 from bide.server.loops.refiler import Refiler
+from bide.server.loops.scrubber import Scrubber
 from bide.server.loops.waker import Waker
 from bide.server.parts import Parts
 from bide.server.routes import blobs as blob_routes
-from bide.server.routes import events, health, projects, questions, runners, sessions
+from bide.server.routes import erasure, events, files, health, keyring, projects, questions, runners, sessions
+from bide.server.wrapping import Wrapper
 from bide.store.threaded import Store
 
 TABLES = (
     projects.TABLE,
     sessions.TABLE,
     events.TABLE,
+    files.TABLE,
     questions.TABLE,
     runners.TABLE,
     blob_routes.TABLE,
+    keyring.TABLE,
+    erasure.TABLE,
     health.TABLE,
 )
 
 
-def build(config: Config, store: Store, blobs: BlobFolder) -> App:
+def build(config: Config, store: Store, blobs: Blobs, master: Wrapper) -> App:
     """The whole API as one ASGI application; `parts` of it is what the loops need. Made inside the event loop."""
     table = Table()
     routes: list[Route] = [route for one in TABLES for route in one.routes]
@@ -45,15 +51,18 @@ def build(config: Config, store: Store, blobs: BlobFolder) -> App:
 
     routes += table.routes
     document = msgspec.json.encode(openapi.draw(routes))
-    return App(Parts(config, store, blobs), routes)
+    return App(Parts(config, store, blobs, master), routes)
 
 
 def loops(parts: Parts) -> list[Awaitable[Any]]:
     """What runs beside the requests until the server closes."""
     waker, refiler, forgetter, lag = Waker(parts), Refiler(parts), Forgetter(parts), Lag(parts)
+    collector, scrubber = Collector(parts), Scrubber(parts)
     return [
         forever(parts, "waker", waker.every_s, waker.round),
         forever(parts, "lag", lag.every_s, lag.round),
         forever(parts, "refiler", refiler.every_s, refiler.round),
         forever(parts, "forgetter", forgetter.every_s, forgetter.round),
+        forever(parts, "collector", collector.every_s, collector.round),
+        forever(parts, "scrubber", scrubber.every_s, scrubber.round),
     ]

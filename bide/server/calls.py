@@ -112,9 +112,9 @@ class Table:
         """Adds a route that says whether a thing is there."""
         return self._add("HEAD", path, who, 200, timed=True)
 
-    def delete(self, path: str, who: Who = "owner") -> Callable[[H], H]:
+    def delete(self, path: str, who: Who = "owner", status: int = 204) -> Callable[[H], H]:
         """Adds a route that removes a thing."""
-        return self._add("DELETE", path, who, 204, timed=True)
+        return self._add("DELETE", path, who, status, timed=True)
 
     def _add(self, method: str, path: str, who: Who, status: int, *, timed: bool) -> Callable[[H], H]:
         def add(handler: H) -> H:

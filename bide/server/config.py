@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,12 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bide.core.limits import LEASE_S, LEASE_S_MAX, LEASE_S_MIN, LIMITS, POLL_S, POLL_SHARE, TOKEN_CHARS_MIN
+from bide.core.bounds import LIMITS
+from bide.core.keyring import KEY_SIZE
+from bide.core.limits import LEASE_S, LEASE_S_MAX, LEASE_S_MIN, POLL_S, POLL_SHARE, TOKEN_CHARS_MIN
 from bide.core.refusals import Refused
-from bide.server.settings import WORDS, Value, checked, nearest
+from bide.server.settings import WORDS, Value, checked, layered, nearest, require
+from bide.snapshots.blobs.objects import AccessKey
 
 HOST, PORT = "127.0.0.1", 8811
 KEYS = (
@@ -19,10 +23,13 @@ KEYS = (
     "listen",
     "database",
     "blobs",
+    "s3_access_key_id",
+    "s3_secret_access_key",
     "lease_s",
     "hosts",
     "owner_token",
     "enrolment_token",
+    "master_key",
     *WORDS,
     *LIMITS,
 )
@@ -40,11 +47,13 @@ class Config(Struct, frozen=True, kw_only=True):
     last_port: int = 0
     database: str
     blobs: str
+    access_key: AccessKey | None = None  # of the bucket that `blobs` names
     lease_s: float = LEASE_S
     hosts: tuple[str, ...] = ()  # names under which the server may be reached besides its own address
     # Tokens that all servers of a fleet are given alike; each holds for as long as servers are started with it.
     owner_token: str = ""
     enrolment_token: str = ""  # lets runners come and go, and nothing else
+    master_key: str = ""  # hexadecimal; wraps all other keys. Empty: the data folder's own
     defaults: dict[str, Value] = {}  # the server's layer of project settings
 
     @property
@@ -87,12 +96,20 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
         last_port=last_port,
         database=str(merged.get("database") or f"sqlite:{folder / 'bide.sqlite'}"),
         blobs=str(merged.get("blobs") or f"file:{folder / 'blobs'}"),
+        access_key=_access_key(merged),
         lease_s=_lease(merged.get("lease_s", LEASE_S)),
         hosts=_hosts(merged.get("hosts", "")),
         owner_token=owner,
         enrolment_token=enrolment,
-        defaults=checked({name: _typed(name, merged[name]) for name in (*WORDS, *LIMITS) if name in merged}),
+        master_key=_master_key(merged.get("master_key", "")),
+        defaults=_defaults(merged),
     )
+
+
+def _defaults(merged: Mapping[str, object]) -> dict[str, Value]:
+    found = checked({name: _typed(name, merged[name]) for name in (*WORDS, *LIMITS) if name in merged})
+    require(layered(LEASE_S, found).limits, found)
+    return found
 
 
 def _variables(environ: Mapping[str, str]) -> dict[str, object]:
@@ -157,6 +174,15 @@ def _lease(value: object) -> float:
     return seconds
 
 
+def _access_key(merged: Mapping[str, object]) -> AccessKey | None:
+    found = [str(merged.get(name) or "").strip() for name in ("s3_access_key_id", "s3_secret_access_key")]
+    if not any(found):
+        return None
+    if not all(found):
+        raise Refused("bad_setting", "s3_access_key_id and s3_secret_access_key are given together, or neither is.")
+    return AccessKey(id=found[0], secret=found[1])
+
+
 def _hosts(value: object) -> tuple[str, ...]:
     names = value if isinstance(value, list | tuple) else str(value).split(",")
     return tuple(str(name).strip().lower() for name in names if str(name).strip())
@@ -172,6 +198,17 @@ def _token(name: str, value: object) -> str:
             "`openssl rand -hex 32` makes one.",
         )
     return token
+
+
+def _master_key(value: object) -> str:
+    key = str(value).strip().lower()
+    if key and not re.fullmatch(rf"[0-9a-f]{{{2 * KEY_SIZE}}}", key):
+        raise Refused(
+            "bad_setting",
+            f"master_key must be {2 * KEY_SIZE} hexadecimal digits.",
+            "`openssl rand -hex 32` makes one.",
+        )
+    return key
 
 
 def _typed(name: str, value: object) -> object:

@@ -27,6 +27,7 @@ from bide.server import drains
 from bide.server.calls import hung_up
 from bide.server.parts import Parts
 from bide.store.base import Reader
+from bide.store.collecting import forgotten
 from bide.store.rows import Unreadable
 from bide.store.wakeups import QUEUE, decided
 
@@ -90,6 +91,9 @@ class _Exchange:
         with store.subscribe(QUEUE, self._runner.id, *(decided(r.session) for r in self._ask.leases)) as changes:
             await self._hear(self._runner)
             first = await self._drive(x.renewal(self._ask, self._runner, self._lease_s))
+            forget = await store.read(lambda reader: forgotten(reader, self._ask.keeps)) if self._ask.keeps else ()
+            if forget:
+                return replace(first, forget=forget)
             while True:
                 reply = x.merge(first, await self._drive(x.claim(self._ask, self._runner, self._lease_s)))
                 if reply.grants:

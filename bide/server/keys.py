@@ -6,7 +6,7 @@ Inputs need none: their ids are made of their keys.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import msgspec
 from msgspec import Struct
@@ -53,4 +53,12 @@ def forget(engine: Engine, names: Iterable[str]) -> None:
     for name in names:
         found = find(engine, name)
         if found is not None and found.over(engine.now()):
+            engine.delete(KIND, name)
+
+
+def forget_those_of(engine: Engine, names: Iterable[str], sessions: Collection[str]) -> None:
+    """Frees the keys that stand for one of the sessions, which were erased. Called `alone`."""
+    for name in names:
+        found = find(engine, name)
+        if found is not None and found.session in sessions:
             engine.delete(KIND, name)

@@ -18,6 +18,7 @@ _ONCE = "However often the request is sent with one key, it is done once."
 _KEYED = {  # by path, what the key of a request is good for
     "/v1/sessions": f"{_ONCE} A key is remembered for {KEY_KEPT_S / DAY:.0f} days; then it starts another session.",
     "/v1/sessions/{session}/events": _ONCE,
+    "/v1/sessions/{session}/fork": _ONCE,
     "/v1/questions/{question}/answer": _ONCE,
 }
 _SEGMENT = re.compile(r"{(\w+)(?::\w+)?}")

@@ -12,22 +12,27 @@ from bide.core.handle import Done
 from bide.core.limits import FLEET_CACHE_S
 from bide.core.placement import Runner
 from bide.server import around
+from bide.server.archive import Archive
 from bide.server.auth import Tokens
-from bide.server.blobs import BlobFolder
+from bide.server.blobs import Blobs
 from bide.server.config import Config
 from bide.server.gauges import Gauges
+from bide.server.keyring import Keyring
 from bide.server.metrics import Metrics
 from bide.server.tracing import Tracing
+from bide.server.wrapping import Wrapper
 from bide.store.threaded import Store
 
 
 class Parts:
     """One server's parts; lives as long as it does."""
 
-    def __init__(self, config: Config, store: Store, blobs: BlobFolder) -> None:
+    def __init__(self, config: Config, store: Store, blobs: Blobs, master: Wrapper) -> None:
         self.config, self.store, self.blobs = config, store, blobs
         self.id, self.url = self.mint("server"), ""  # the address is known once it listens
         self.tokens = Tokens(store)
+        self.keyring = Keyring(store, master)
+        self.archive = Archive(self.keyring, blobs.store)
         self.metrics, self.tracing = Metrics(), Tracing()
         self.gauges = Gauges(config, store, self.metrics)
         store.on_commit = self._committed

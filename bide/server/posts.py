@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from bide.core import commands as c
 from bide.core.facts import Delivery
-from bide.core.limits import EVENTS_PER_POST_MAX
+from bide.core.limits import EVENTS_PER_POST_MAX, SEQ_MAX, TITLE_CHARS
 
 Via = Literal["api", "cli", "web"]
 
@@ -61,7 +61,21 @@ class Extend(_Post, frozen=True, kw_only=True, tag="user.extend"):
     until: Annotated[datetime, Meta(tz=True)]
 
 
-Post = Message | Interrupt | Answering | Cancel | Park | Resume | Extend
+class Fork(_Post, frozen=True, kw_only=True, tag="user.fork"):
+    """Begin another session with a checkpoint of this one, by default with its newest. `text`: its first message."""
+
+    checkpoint: Annotated[int, Meta(ge=1, le=SEQ_MAX)] | None = None
+    title: Annotated[str, Meta(max_length=TITLE_CHARS)] = ""
+    text: str = ""
+
+
+class Rewind(_Post, frozen=True, kw_only=True, tag="user.rewind"):
+    """Take the session back to one of its checkpoints; what came after stays, as a line of its own."""
+
+    checkpoint: Annotated[int, Meta(ge=1, le=SEQ_MAX)]
+
+
+Post = Message | Interrupt | Answering | Cancel | Park | Resume | Extend | Fork | Rewind
 
 
 class Posts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +84,8 @@ class Posts(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     events: Annotated[list[Post], Meta(min_length=1, max_length=EVENTS_PER_POST_MAX)]
 
 
-def command_of(post: Post, input_id: str, author: str) -> c.Input:
-    """The command that the post is."""
+def command_of(post: Post, input_id: str, author: str, fresh: str) -> c.Input:
+    """The command that the post is. `fresh` is the id of the session that may begin with it."""
     match post:
         case Message(text=text, delivery=delivery):
             return c.Say(id=input_id, author=author, text=text, delivery=delivery)
@@ -95,4 +109,10 @@ def command_of(post: Post, input_id: str, author: str) -> c.Input:
             return c.Resume(id=input_id, author=author)
         case Extend(until=until):
             return c.Extend(id=input_id, author=author, until=until.timestamp())
+        case Fork(checkpoint=checkpoint, title=title, text=text):
+            return c.Fork(
+                id=input_id, author=author, session=fresh, checkpoint=checkpoint or 0, title=title.strip(), text=text
+            )
+        case Rewind(checkpoint=checkpoint):
+            return c.Rewind(id=input_id, author=author, checkpoint=checkpoint)
     assert_never(post)

@@ -79,6 +79,8 @@ def session(s: Session, around: Around) -> shapes.Session:
         epoch=s.epoch,
         last_seq=s.last_seq,
         checkpoint=checkpoint(s.checkpoint) if s.checkpoint else None,
+        forked_from=s.forked_from,
+        rewound_to=s.rewound_to or None,
         workspace=s.workspace,
         limits=s.limits,
         on_loss=s.on_loss,
@@ -105,7 +107,7 @@ def _ordinal(place: int) -> str:
     return f"{place}{'th' if place % 100 in (11, 12, 13) else ends.get(place % 10, 'th')}"
 
 
-def checkpoint(c: f.Checkpoint) -> shapes.Checkpoint:
+def checkpoint(c: f.Checkpoint, *, available: bool | None = None) -> shapes.Checkpoint:
     """The checkpoint resource."""
     return shapes.Checkpoint(
         id=c.id,
@@ -126,6 +128,8 @@ def checkpoint(c: f.Checkpoint) -> shapes.Checkpoint:
         root=c.root,
         workspace=c.workspace,
         runtime_version=c.runtime_version,
+        after=c.after or None,
+        available=available,
     )
 
 
@@ -217,7 +221,13 @@ def project(name: str, repository: str, created_at: float, settings: Effective) 
 
 
 # Fields of facts that are moments; everything else that is a number stays one.
-_MOMENTS = ("expires_at", "until", "retry_at")
+_MOMENTS = ("at", "expires_at", "until", "retry_at")
+
+
+# What only the core makes use of.
+_INNER: dict[type[Any], tuple[str, ...]] = {
+    f.Created: ("family", "checkpoint", "task"), f.Rewound: ("to", "before"),
+}  # fmt: skip
 
 
 def event(e: f.Envelope) -> shapes.Event:
@@ -242,6 +252,8 @@ def _body(fact: f.Fact | f.Opaque) -> dict[str, Any]:
         case f.CheckpointSaved(checkpoint=saved):
             return {"checkpoint": checkpoint(saved)}
     body = body_of(fact)
+    for name in _INNER.get(type(fact), ()):
+        del body[name]
     for name in _MOMENTS:
         if name in body:
             body[name] = moment(body[name])

@@ -26,9 +26,11 @@ from bide.core.limits import FILES_WANTED, KEEP_ALIVE_S, SHUTDOWN_S
 from bide.core.refusals import Refused
 from bide.server.app import build, loops
 from bide.server.auth import Actor, Tokens, issue
-from bide.server.blobs import BlobFolder, require_same
+from bide.server.blobs import Blobs, require_same
 from bide.server.calls import App
 from bide.server.config import Config, Recorded
+from bide.server.wrapping import open_master
+from bide.snapshots.blobs.opened import open_blobs
 from bide.store.base import Engine
 from bide.store.memory import MemoryStore
 from bide.store.postgres import PostgresStore
@@ -74,9 +76,10 @@ async def serve(config: Config, ready: Ready | None = None, stop: asyncio.Event 
     store = Store(open_engine(config.database))
     try:
         with _listen(config) as listening:
-            blobs = open_blobs(config.blobs)
+            blobs = Blobs(open_blobs(config.blobs, config.access_key))
+            await blobs.prove()
             await require_same(store, blobs)
-            app = build(config, store, blobs)
+            app = build(config, store, blobs, await open_master(config, store))
             serving = await _introduce(config, store, listening)
             app.parts.url = serving.url
             await _serve(app, serving, config, listening, ready, stop or asyncio.Event())
@@ -176,14 +179,6 @@ def open_engine(url: str) -> Engine:
         f"{scheme[:80]!r} is not a kind of database.",
         "Write sqlite:PATH or postgresql://USER@HOST/NAME.",
     )
-
-
-def open_blobs(url: str) -> BlobFolder:
-    """The blob store that the URL names: `file:FOLDER`."""
-    scheme, _, rest = url.partition(":")
-    if scheme == "file" and rest:
-        return BlobFolder(Path(rest.removeprefix("//")))
-    raise Refused("bad_setting", f"{url[:80]!r} is not a blob store.", "Write file:FOLDER.")
 
 
 def _listen(config: Config) -> socket.socket:

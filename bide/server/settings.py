@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Literal, get_args
+from typing import get_args
 
 from msgspec import Struct
 
 from bide.core import ids
-from bide.core.limits import LIMITS, MODEL_CHARS, RECOVERY_S, Limit, effective
+from bide.core.bounds import LIMITS, Limit, effective, require_kept
+from bide.core.facts import Care, OnLoss
+from bide.core.limits import HOOK_CHARS, MODEL_CHARS, RECOVERY_S
 from bide.core.refusals import Refused
-from bide.server import labels
+from bide.server import labels, patterns
 
 Value = float | str
-OnLoss = Literal["continue", "ask", "fail"]
 ON_LOSS: tuple[OnLoss, ...] = get_args(OnLoss)
-WORDS: dict[str, str] = {"runtime": "claude_code", "pool": "default", "model": "", "labels": "", "on_loss": "ask"}
+WORDS: dict[str, str] = {
+    "runtime": "claude_code", "pool": "default", "model": "", "labels": "", "on_loss": "ask",
+    "on_rollback": "continue",
+    "exclude": "", "include": "", "resume_hook": "",
+}  # fmt: skip
 NAMES = (*WORDS, *LIMITS)
 
 
@@ -29,6 +34,16 @@ class Effective(Struct, frozen=True, kw_only=True):
     model: str
     labels: str  # comma separated
     on_loss: OnLoss
+    on_rollback: OnLoss
+    exclude: str  # patterns of paths, one a line
+    include: str
+    resume_hook: str
+
+    def care(self) -> Care:
+        """How workspaces are saved and brought back."""
+        return Care(
+            exclude=patterns.split(self.exclude), include=patterns.split(self.include), resume_hook=self.resume_hook
+        )
 
     def values(self) -> dict[str, float]:
         """The limits as plain numbers."""
@@ -64,6 +79,11 @@ def checked(given: Mapping[str, object]) -> dict[str, Value]:
     return found
 
 
+def require(limits: Mapping[str, Limit], given: Mapping[str, Value]) -> None:
+    """Refuses what was asked for and cannot hold beside what is set elsewhere."""
+    require_kept(limits, _numbers(given))
+
+
 def layered(
     lease_s: float,
     server: Mapping[str, Value],
@@ -78,10 +98,10 @@ def layered(
         ("server", own | _numbers(server)), ("project", _numbers(project)), ("session", _numbers(session))
     )
     words = WORDS | _words(server) | _words(project) | _words(session)
-    on_loss = next(word for word in ON_LOSS if word == words["on_loss"])
+    on_loss, on_rollback = (next(word for word in ON_LOSS if word == words[n]) for n in ("on_loss", "on_rollback"))
     return Effective(
         limits=limits, runtime=words["runtime"], pool=words["pool"], model=words["model"], labels=words["labels"],
-        on_loss=on_loss,
+        on_loss=on_loss, on_rollback=on_rollback, exclude=words["exclude"], include=words["include"], resume_hook=words["resume_hook"],
     )  # fmt: skip
 
 
@@ -93,15 +113,23 @@ def _number(name: str, value: float) -> float:
 
 
 def _word(name: str, value: str) -> str:
-    if name == "on_loss" and value not in ON_LOSS:
-        raise Refused("bad_setting", f"on_loss can be {', '.join(ON_LOSS)}, not {_shown(value)}.")
+    if name in ("on_loss", "on_rollback"):
+        if value not in ON_LOSS:
+            raise Refused("bad_setting", f"{name} can be {', '.join(ON_LOSS)}, not {_shown(value)}.")
+        return value
     if name == "model":
         if len(value) > MODEL_CHARS or not value.isprintable():
             raise Refused("bad_setting", f"The name of a model has at most {MODEL_CHARS} printable characters.")
         return value
+    if name in ("exclude", "include"):
+        return "\n".join(patterns.split(value))
+    if name == "resume_hook":
+        if len(value) > HOOK_CHARS or "\0" in value:
+            raise Refused("bad_setting", f"A resume hook has at most {HOOK_CHARS} characters.", "Call a script in it.")
+        return value.strip()
     if name == "labels":
         return labels.joined(labels.split(value))
-    return ids.name(value, name) if name != "on_loss" else value
+    return ids.name(value, name)
 
 
 def _numbers(values: Mapping[str, Value]) -> dict[str, float]:

@@ -9,8 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import Struct
 
 from bide.core import facts as f
+from bide.core.bounds import Limit
 from bide.core.drain import Line
-from bide.core.limits import Limit
 from bide.core.placement import RunnerState
 from bide.core.runtime import Runtime
 from bide.core.words import Shown
@@ -71,10 +71,15 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     root: str
     workspace: f.Workspace
     runtime_version: str
+    after: int | None  # n of the one that it was built upon
+    available: bool | None = None  # whether it can still be read; null where that was not looked at
 
 
 class Session(Struct, frozen=True, kw_only=True):
-    """A session. `runner` is its runner's id while it is leased; `reason` says why it is as it is."""
+    """A session. `runner` is its runner's id while it is leased; `reason` says why it is as it is.
+
+    `rewound_to` is the checkpoint that it was last taken back to.
+    """
 
     id: str
     project: str
@@ -100,6 +105,8 @@ class Session(Struct, frozen=True, kw_only=True):
     epoch: int
     last_seq: int
     checkpoint: Checkpoint | None
+    forked_from: f.ForkedFrom | None
+    rewound_to: int | None
     workspace: f.Workspace
     limits: dict[str, float]
     on_loss: str
@@ -197,6 +204,97 @@ class Drain(Struct, frozen=True, kw_only=True):
     deadline_at: datetime
     by: str
     sessions: Sequence[Line]
+
+
+class FileEntry(Struct, frozen=True, kw_only=True):
+    """One thing in a checkpoint. Paths are relative to the tree; `path_b64` (URL-safe base64) is set where the bytes of
+    the path are not UTF-8, and `path` shows them escaped. `mode` is octal; `target` is a link's, `twin_of` the first
+    name of a file that has several.
+    """
+
+    name: str
+    path: str
+    path_b64: str | None
+    kind: Literal["file", "folder", "link"]
+    mode: str
+    mtime: datetime
+    size: int
+    target: str | None
+    twin_of: str | None
+
+
+class Files(Struct, frozen=True, kw_only=True):
+    """What is at a path of a checkpoint: `kind` says what, `items` are what stands in a folder, or the thing itself."""
+
+    checkpoint: int
+    tree: str
+    path: str
+    kind: Literal["file", "folder", "link"]
+    items: Sequence[FileEntry]
+    next: str | None
+
+
+class FileDiff(Struct, frozen=True, kw_only=True):
+    """One path that differs. `patch` is in git's form: none for a folder, a `large` file, or where only bits of the mode
+    differ that git does not know; `cut` when its end is missing. `patch_b64` has its bytes where they are not UTF-8.
+    A folder that came or went with many `files` is one item.
+    """
+
+    path: str
+    path_b64: str | None
+    change: Literal["added", "removed", "changed"]
+    kind: Literal["file", "folder", "link"]
+    old_mode: str | None
+    new_mode: str | None
+    added: int
+    removed: int
+    size: int
+    files: int
+    binary: bool
+    large: bool
+    cut: bool
+    patch: str | None
+    patch_b64: str | None
+
+
+class Diff(Struct, frozen=True, kw_only=True):
+    """What differs between two checkpoints."""
+
+    since: int
+    checkpoint: int
+    tree: str
+    items: Sequence[FileDiff]
+    next: str | None
+
+
+class Lost(Struct, frozen=True, kw_only=True):
+    """One thing that cannot be brought back."""
+
+    what: str
+    bytes: int
+    reason: str
+
+
+class Checked(Struct, frozen=True, kw_only=True):
+    """What was found out about one checkpoint. `state`: whole; damaged, with what is lost; or gone, as it was erased."""
+
+    session_id: str
+    checkpoint: int
+    state: Literal["whole", "damaged", "gone"]
+    bytes: int = 0
+    seconds: float = 0.0
+    lost: Sequence[Lost] = ()
+    lost_more: int = 0
+
+
+class Erased(Struct, frozen=True, kw_only=True):
+    """Sessions that were erased, and the forks that still hold content of theirs. `session_id`: the one named, if any."""
+
+    session_id: str = ""
+    type: Literal["erase"] = "erase"
+    status: Literal["consumed"] = "consumed"
+    deleted: Sequence[str]
+    held_by: Sequence[str]
 
 
 class Project(Struct, frozen=True, kw_only=True):

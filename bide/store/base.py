@@ -167,6 +167,17 @@ class Engine(Reader, Protocol):
     def delete(self, kind: str, key: str) -> None:
         """Removes one document; no error when there is none."""
 
+    def erase(self, session_id: str, limit: int) -> int:
+        """Removes a session with its inputs, questions and checkpoints, and the first `limit` facts of its log; how many
+        facts those were. Called `alone`, again until there are none. Raises `Refused('not_at_rest')` while a runner
+        holds it, with nothing removed.
+        """
+
+    def wipe(self) -> bool:
+        """Sees to it that what was erased does not stay in the database's own files, as far as that is ours to do;
+        False where somebody reads at this moment. Not called `alone`.
+        """
+
     def alone(self) -> AbstractContextManager[None]:
         """Everything inside is one transaction, which an exception undoes. Documents stand still meanwhile and no runner
         is put, whichever server wants to, and no other `alone` runs. Of other servers, sessions and `hear` go on: a
@@ -214,6 +225,11 @@ class Spoiled(Exception):
 
     def __init__(self, result: Exception) -> None:
         self.result = result
+
+
+def held(session_id: str) -> Refused:
+    """Why a session cannot be erased now."""
+    return Refused("not_at_rest", f"A runner holds session {session_id}.")
 
 
 def perform_one(engine: Engine, job: Job) -> Done:

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from bide.core import facts as f
-from bide.core.handle import Append, Done, Known, Lock, Locked, Work
+from bide.core.handle import Answer, Append, Done, Known, Lock, Locked, Recall, Work
 from bide.core.placement import Runner
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session, wake_at
-from bide.store.base import Clock, Job, Load, Page
+from bide.store.base import Clock, Job, Load, Page, held
 from bide.store.rows import InputRow, Place, check_storable, place_of, project
 
 
@@ -44,7 +44,7 @@ class MemoryStore:
             return ended
 
     def _steps(self, work: Work) -> Done:
-        answer: Locked | None = None
+        answer: Answer = None
         while True:
             try:
                 step = work.send(answer)
@@ -54,6 +54,8 @@ class MemoryStore:
             answer = None
             if isinstance(step, Lock):
                 answer = self._lock(step)
+            elif isinstance(step, Recall):
+                answer = tuple(self.checkpoints(step.session))
             else:
                 self._append(step)
 
@@ -119,14 +121,37 @@ class MemoryStore:
         """Removes one document."""
         self._documents.pop((kind, key), None)
 
+    def erase(self, session_id: str, limit: int) -> int:
+        """All rows at once, the log bit by bit."""
+        s = self._sessions.get(session_id)
+        if s is not None and s.lease is not None:
+            raise held(session_id)
+        self._sessions.pop(session_id, None)
+        self._wakes.pop(session_id, None)
+        self._checkpoints.pop(session_id, None)
+        self._inputs = {place: row for place, row in self._inputs.items() if place[0] != session_id}
+        self._questions = {i: q for i, q in self._questions.items() if q.session_id != session_id}
+        log = self._log.get(session_id, [])
+        count, left = min(limit, len(log)), log[limit:]
+        if left:
+            self._log[session_id] = left
+        else:
+            self._log.pop(session_id, None)
+        return count
+
+    def wipe(self) -> bool:
+        """There are no files."""
+        return True
+
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One thread does everything; an exception undoes what was put."""
-        before = self._runners.copy(), self._documents.copy()
+        """One thread does everything; an exception undoes it."""
+        names = ("_sessions", "_wakes", "_log", "_inputs", "_questions", "_checkpoints", "_runners", "_documents")
+        before = {name: getattr(self, name).copy() for name in names}
         try:
             yield
         except BaseException:
-            self._runners, self._documents = before
+            self.__dict__.update(before)
             raise
 
     def refile(self, limit: int) -> int:

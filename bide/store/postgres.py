@@ -10,12 +10,12 @@ import msgspec
 
 from bide.core import facts as f
 from bide.core.codec import encode_session
-from bide.core.handle import Append, Done, Known, Lock, Locked, Work
+from bide.core.handle import Answer, Append, Done, Known, Lock, Locked, Recall, Step, Work
 from bide.core.limits import REFILE_FACTS, STORE_BUILD_S, STORE_TRIES_MAX
 from bide.core.placement import Runner
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import VERSION, Session, wake_at
-from bide.store.base import Clock, Job, Spoiled
+from bide.store.base import Clock, Job, Spoiled, held
 from bide.store.postgres_link import WHAT, Link, place
 from bide.store.postgres_listener import PostgresListener, packed
 from bide.store.postgres_reader import SQL, DatabaseClock, PostgresReader, decode_runner
@@ -71,6 +71,13 @@ class _Group:
             raise self.unreadable[lock.session]
         known = self.known.get((lock.session, lock.input_id))
         return Locked(session=self.states.get(lock.session), now=self.now, known=known)
+
+    def saves(self, session_id: str) -> list[f.Checkpoint]:
+        """Checkpoints that the jobs before have saved; they are not written yet."""
+        facts = [e.fact for e in self.kept if e.session_id == session_id]
+        return [
+            fact.checkpoint for fact in facts if isinstance(fact, f.CheckpointSaved | f.Created) and fact.checkpoint
+        ]
 
     def append(self, step: Append, events: list[tuple[Any, ...]]) -> None:
         """Takes what a job writes."""
@@ -168,16 +175,18 @@ class PostgresStore(PostgresReader):
 
     def _run(self, group: _Group, begun: _Begun) -> Done | Refused | Exception:
         """Drives one job on from its first lock."""
-        step: Lock | Append | None = begun.lock
+        step: Step | None = begun.lock
         if step is None:
             assert begun.result is not None
             return begun.result
         wrote = False
         try:
             while True:
-                answer = None
+                answer: Answer = None
                 if isinstance(step, Lock):
                     answer = group.locked(step)
+                elif isinstance(step, Recall):
+                    answer = (*self.checkpoints(step.session), *group.saves(step.session))
                 else:
                     events = event_rows(step, group.states.get(step.session.id))
                     wrote = True
@@ -217,6 +226,17 @@ class PostgresStore(PostgresReader):
             self._link.fetch(SQL["question_put"], *zip(*asked, strict=True))
         if saved := [(session_id, _encode(one)) for session_id, one in ledger.checkpoints]:
             self._link.fetch(SQL["checkpoint_add"], *zip(*saved, strict=True))
+
+    def erase(self, session_id: str, limit: int) -> int:
+        """The rows' bytes go with the database's own vacuum."""
+        if any(row[0] is not None for row in self._all("session_lease", session_id)):
+            raise held(session_id)
+        self._link.fetch(SQL["session_erase"], session_id)
+        return int(self._one("events_erase", session_id, limit)[0])
+
+    def wipe(self) -> bool:
+        """Its files are the database's own."""
+        return True
 
     @contextmanager
     def alone(self) -> Iterator[None]:

@@ -68,11 +68,12 @@ class Rows(Protocol):
 
 _INPUTS = (
     f.UserMessage | f.UserInterrupt | f.UserAnswer | f.UserCancel | f.UserPark | f.UserResume | f.UserExtend
+    | f.UserFork | f.UserRewind
 )  # fmt: skip
 
 
 _KEPT = frozenset(
-    (*get_args(_INPUTS), f.Receipt, f.CheckpointSaved, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined,
+    (*get_args(_INPUTS), f.Receipt, f.Created, f.CheckpointSaved, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined,
      f.QuestionWithdrawn)
 )  # fmt: skip
 
@@ -93,6 +94,9 @@ def project(e: f.Envelope, rows: Rows) -> None:
         _receipt(e, fact, rows)
     elif isinstance(fact, f.CheckpointSaved):
         rows.put_checkpoint(e.session_id, fact.checkpoint)
+    elif isinstance(fact, f.Created):
+        if fact.checkpoint is not None:  # of a fork: it can go back to where it began
+            rows.put_checkpoint(e.session_id, fact.checkpoint)
     elif isinstance(fact, f.QuestionAsked):
         rows.put_question(fact.question)
     elif isinstance(fact, f.QuestionAnswered | f.QuestionDeclined):
@@ -173,9 +177,10 @@ def _receipt(e: f.Envelope, fact: f.Receipt, rows: Rows) -> None:
     consumed = e.time if fact.status == "consumed" else row.consumed_at
     if fact.status == "accepted":  # to be delivered again
         delivered = consumed = 0.0
+    stays = fact.status == "consumed" and row.how and row.status != "abandoned"  # how it was told is worth more
     rows.put_input(
         replace(
-            row, status=fact.status, how=row.how if fact.status == "consumed" and row.how else fact.how or row.how,
+            row, status=fact.status, how=row.how if stays else fact.how or row.how,
             turn=fact.turn or row.turn, code=fact.code, delivered_at=delivered, consumed_at=consumed,
         )
     )  # fmt: skip

@@ -13,12 +13,12 @@ import msgspec
 
 from bide.core import facts as f
 from bide.core.codec import encode_session
-from bide.core.handle import Append, Done, Lock, Locked
+from bide.core.handle import Answer, Append, Done, Lock, Locked, Recall
 from bide.core.limits import REFILE_FACTS
 from bide.core.placement import Runner
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import VERSION, Session, wake_at
-from bide.store.base import Clock, Job, Spoiled
+from bide.store.base import Clock, Job, Spoiled, held
 from bide.store.rows import InputRow, Unreadable, event_rows, project
 from bide.store.sqlite_file import connect, hold, inspect, migrate, outage
 from bide.store.sqlite_reader import SQL, SqliteReader, listed
@@ -94,12 +94,14 @@ class SqliteStore(SqliteReader):
         wrote = False
         try:
             work = job()
-            answer: Locked | None = None
+            answer: Answer = None
             while True:
                 step = work.send(answer)
                 answer = None
                 if isinstance(step, Lock):
                     answer = self._lock(step)
+                elif isinstance(step, Recall):
+                    answer = tuple(self.checkpoints(step.session))
                 else:
                     events = event_rows(step, self._current(step.session.id))
                     wrote = True
@@ -188,6 +190,25 @@ class SqliteStore(SqliteReader):
     def delete(self, kind: str, key: str) -> None:
         """Removes one document."""
         self._execute(SQL["document_delete"], (kind, key))
+
+    def erase(self, session_id: str, limit: int) -> int:
+        """The rows' bytes are overwritten: `secure_delete`."""
+        if (self._one("session_lease", (session_id,)) or (None,))[0] is not None:
+            raise held(session_id)
+        self._execute(SQL["session_erase"], {"session": session_id})
+        return len(self._execute(SQL["events_erase"], {"session": session_id, "limit": limit}))
+
+    def wipe(self) -> bool:
+        """Copies the write-ahead log into the file and cuts it to nothing."""
+        if self._path is None:
+            return True
+        try:
+            self._db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        except (apsw.BusyError, apsw.LockedError):
+            return False
+        except apsw.Error as error:
+            raise outage(error) from error
+        return True
 
     @contextmanager
     def alone(self) -> Iterator[None]:

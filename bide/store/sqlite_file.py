@@ -104,6 +104,7 @@ def connect(path: Path | None, *, write: bool) -> apsw.Connection:
         if write:
             db.pragma("journal_mode", "wal")
             db.pragma("synchronous", "full")
+            db.pragma("secure_delete", 1)  # what is erased is overwritten, not left in a free page
             db.pragma("journal_size_limit", STORE_LOG_BYTES)
             db.pragma("cache_size", -STORE_CACHE_BYTES // 1024)
             db.wal_autocheckpoint(STORE_LOG_PAGES)

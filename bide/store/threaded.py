@@ -117,6 +117,11 @@ class Store:
         count: int = await self._ask(call=lambda engine: engine.contract(oldest))
         return count
 
+    async def wipe(self) -> bool:
+        """Sees to it that what was erased does not stay in the database's files; False: somebody reads, ask again."""
+        done: bool = await self._ask(call=lambda engine: engine.wipe())
+        return done
+
     async def answers(self) -> None:
         """Returns when the database has answered the one who writes; who reads has connections of its own."""
         await self._ask(call=lambda engine: engine.keys(""))

@@ -135,6 +135,7 @@ def test_the_servers_take_the_settings_they_are_given(values: dict[str, Any]) ->
     deployment = one(values, "Deployment")
     given = dict(one(values, "ConfigMap")["data"])
     given |= {name: each.get("value", f"{name}-{'x' * 40}") for name, each in variables(deployment).items()}
+    given["BIDE_MASTER_KEY"] = "0f" * 32
     config = load({}, given)
     assert config.blobs == "file:/var/lib/bide/blobs"
     assert (config.owner_token, config.enrolment_token) == (given["BIDE_OWNER_TOKEN"], given["BIDE_ENROLMENT_TOKEN"])
@@ -190,8 +191,13 @@ def test_tokens_are_made_when_none_are_given_and_kept_when_the_release_goes() ->
     secret = one(GIVEN, "Secret", "-tokens")
     assert secret["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     tokens = {name: base64.b64decode(value).decode() for name, value in secret["data"].items()}
-    assert len(set(tokens.values())) == 2
-    load({}, {"BIDE_OWNER_TOKEN": tokens["owner-token"], "BIDE_ENROLMENT_TOKEN": tokens["enrolment-token"]})
+    assert len(set(tokens.values())) == 3
+    names = {
+        "BIDE_OWNER_TOKEN": "owner-token",
+        "BIDE_ENROLMENT_TOKEN": "enrolment-token",
+        "BIDE_MASTER_KEY": "master-key",
+    }
+    load({}, {name: tokens[key] for name, key in names.items()})
     assert of(OWN_SECRETS, "Secret") == []
 
 

@@ -20,7 +20,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
 @pytest.fixture
 def pair(tmp_path: Path, database: str) -> Iterator[tuple[LiveServer, LiveServer]]:
     """Two servers on one database, each with a folder of its own."""
-    shared = {"database": database, "blobs": f"file:{tmp_path / 'blobs'}"}
+    shared = {"database": database, "blobs": f"file:{tmp_path / 'blobs'}", "master_key": "0f" * 32}
     both: list[LiveServer] = []
     try:
         for name in ("one", "other"):

@@ -189,6 +189,25 @@ def held(grant: dict[str, Any]) -> dict[str, Any]:
     return {"session": grant["session"], "epoch": grant["epoch"], "cursor": grant["job"]["cursor"]}
 
 
+def parked(server: LiveServer, repo: Path, pool: str, **body: Any) -> str:
+    """A session that asked, was answered nothing, and is parked with a checkpoint."""
+    voice = Voice(server, pool, pool=pool)
+    session = server.session(repo, pool=pool, title="Mend the export", **body)["id"]
+    grant = voice.claim()
+    voice.ask(grant, "Tabs or spaces?")
+    prompt = grant["job"]["inputs"][0]["id"]
+    checkpoint = {"id": session, "n": 1, "epoch": 1, "root": "x", "turn": 1, "at_n": 7, "consumed": [prompt]}
+    for fact in (
+        {"type": "user.receipt", "input_id": prompt, "status": "delivered"},
+        {"type": "user.receipt", "input_id": prompt, "status": "consumed"},
+        {"type": "assistant.message", "text": "I stand at step 3 of 5."},
+        {"type": "checkpoint.saved", "checkpoint": checkpoint},
+        {"type": "session.parked", "checkpoint": 1},
+    ):
+        assert voice.say(grant, fact).status_code == 200
+    return session
+
+
 def repository(folder: Path) -> Path:
     """A git repository with one commit."""
     folder.mkdir(parents=True)

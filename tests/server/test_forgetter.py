@@ -14,11 +14,13 @@ from bide.core import ids
 from bide.core.limits import FORGET_GAP_S, FORGET_S, KEY_KEPT_S, RUNNER_KEPT_S
 from bide.server import auth, drains, keys
 from bide.server.auth import Actor
-from bide.server.blobs import BlobFolder
+from bide.server.blobs import Blobs
 from bide.server.config import load
 from bide.server.loops import forgetter
 from bide.server.loops.forgetter import ROUND, Forgetter, Round
 from bide.server.parts import Parts
+from bide.server.wrapping import Wrapper
+from bide.snapshots.blobs.local import LocalBlobs
 from bide.store.base import Engine
 from bide.store.postgres import PostgresStore
 from bide.store.sqlite import SqliteStore
@@ -42,7 +44,7 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     def serve(engine: Engine) -> Parts:
         stores.append(Store(engine))
         config = load({"data": str(tmp_path)}, {"BIDE_HOME": str(tmp_path)})
-        return Parts(config, stores[-1], BlobFolder(tmp_path / "blobs"))
+        return Parts(config, stores[-1], Blobs(LocalBlobs(tmp_path / "blobs")), Wrapper(bytes(32)))
 
     yield serve
     for store in stores:

@@ -12,7 +12,7 @@ from tests.store.fleet import Open
 from tests.store.postgres_server import PostgresServer
 from tests.store.story import Clock
 
-pytest.register_assert_rewrite("tests.store.suite", "tests.store.queue_suite")
+pytest.register_assert_rewrite("tests.store.suite", "tests.store.queue_suite", "tests.store.erase_suite")
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core import ids
+from bide.core.bounds import LIMITS
 from bide.core.handle import Append, Done, Lock, Work, handle
-from bide.core.limits import LIMITS
 from bide.core.placement import Runner
 from bide.core.session import Session
 from bide.store.base import Engine, Job, Page, Reader, perform_one

@@ -13,6 +13,8 @@ from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
 from bide.store.base import Engine, Page
 from bide.store.rows import place_of, session_of
+from tests.store.branch_suite import BranchSuite
+from tests.store.erase_suite import EraseSuite
 from tests.store.queue_suite import QueueSuite
 from tests.store.story import (
     START,
@@ -35,7 +37,7 @@ from tests.store.story import (
 )  # fmt: skip
 
 
-class StoreSuite(QueueSuite):
+class StoreSuite(QueueSuite, EraseSuite, BranchSuite):
     """Inherit, and give the fixtures `clock` and `engine`: an empty store."""
 
     # -- the log ------------------------------------------------------------------------------------------------------
@@ -272,9 +274,9 @@ class StoreSuite(QueueSuite):
 
     def test_checkpoints_are_kept_in_the_order_of_saving(self, engine: Engine) -> None:
         s = begin(engine)
-        for n in (1, 2, 3, 2):  # the number comes again after a session went back
+        for n in (1, 2, 3, 2):  # a number comes again: it is given another, and keeps its place
             s = do(engine, s.id, report(s, saved(s, n))).session
-        assert [checkpoint.n for checkpoint in engine.checkpoints(s.id)] == [1, 2, 3, 2]
+        assert [checkpoint.n for checkpoint in engine.checkpoints(s.id)] == [1, 2, 3, 4]
         assert engine.checkpoints(s.id)[-1] == s.checkpoint
         assert engine.checkpoints(uid("nobody")) == []
 

@@ -6,8 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+from bide.core.bounds import LIMITS
 from bide.core.handle import Done
-from bide.core.limits import LIMITS
 from bide.core.session import Session
 from bide.store.base import Engine
 from bide.store.postgres import PostgresStore

@@ -1,34 +1,68 @@
-"""Objects of checkpoints: created once, never changed, streamed both ways."""
+"""Objects of checkpoints: created once, never changed, streamed both ways, or by signed URLs past the server."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
+from typing import Annotated
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bide.core.limits import BLOB_BYTES, LIST_MAX
+from bide.core.keyring import base_family, family_of
+from bide.core.limits import BLOB_BYTES, BLOB_KEY_CHARS, BLOB_SIGNED_MAX, BLOB_SIGNED_S, LIST_MAX
 from bide.core.refusals import Refused
-from bide.server import shapes
+from bide.core.session import Session
+from bide.server import problems, shapes
 from bide.server.calls import Call, Table
+from bide.snapshots.blobs.objects import Method
 
 TABLE = Table()
 BYTES = "application/octet-stream"
+PACKS, ROOTS = "packs", "roots"
+_RANGE = re.compile(r"bytes=(\d{1,19})?-(\d{1,19})?")
 
 
 class Below(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Keys that begin with `prefix`, after the key `after`."""
+    """Keys that begin with `prefix`, behind the key `after`."""
 
     prefix: str = ""
     after: str = ""
 
 
+class ToSign(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is to be done with which objects, without the server in between."""
+
+    method: Method
+    keys: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=BLOB_KEY_CHARS)], ...],
+        Meta(min_length=1, max_length=BLOB_SIGNED_MAX),
+    ]
+
+
+class Signed(Struct, frozen=True, kw_only=True):
+    """For each key a URL that allows it, or null: it goes through the server. `expires_s` 0: so does everything."""
+
+    urls: dict[str, str | None]
+    expires_s: float
+
+
+@TABLE.post("/v1/blobs/sign", who="runner")
+async def sign_blobs(call: Call, body: ToSign) -> Signed:
+    """URLs that lead past the server, for packs. A PUT wants `If-None-Match: *`."""
+    await _require(call, *body.keys, write=body.method == "PUT")
+    packs = tuple(key for key in body.keys if key.startswith(f"{PACKS}/"))
+    urls = await call.parts.blobs.sign(body.method, packs)
+    found = urls or {}
+    return Signed(urls={key: found.get(key) for key in body.keys}, expires_s=BLOB_SIGNED_S if urls is not None else 0.0)
+
+
 @TABLE.put("/v1/blobs/{key:path}", who="runner")
 async def put_blob(call: Call) -> Response:
     """Creates an object: 201, or 200 with `created: false` when the key was taken, whatever it holds."""
-    await _require(call, write=True)
+    await _require(call, call.path("key"), write=True)
     request = call.request
     if int(request.headers.get("content-length", "0")) > BLOB_BYTES:
         raise Refused("too_large", f"An object can have {BLOB_BYTES} bytes; this one has more.")
@@ -37,19 +71,29 @@ async def put_blob(call: Call) -> Response:
 
 
 @TABLE.get("/v1/blobs/{key:path}", who="runner")
-async def get_blob(call: Call) -> StreamingResponse:
-    """The content of an object."""
-    await _require(call, write=False)
-    size, parts = await call.parts.blobs.get(call.path("key"))
-    return StreamingResponse(parts, headers={"content-length": str(size)}, media_type=BYTES)
+async def get_blob(call: Call) -> Response:
+    """The content of an object, or the one range of bytes that is asked for."""
+    key = call.path("key")
+    await _require(call, key, write=False)
+    size = await call.parts.blobs.size(key)
+    start, stop = _range(call.request.headers.get("range", ""), size)
+    if start > stop:
+        refused = Refused("bad_value", f"The object has {size} bytes; the range begins behind them.")
+        return problems.response(refused, 416, {"content-range": f"bytes */{size}"})
+    headers = {"content-length": str(stop - start), "accept-ranges": "bytes"}
+    partial = stop - start < size
+    if partial:
+        headers["content-range"] = f"bytes {start}-{stop - 1}/{size}"
+    parts = call.parts.blobs.parts(key, start, stop)
+    return StreamingResponse(parts, 206 if partial else 200, headers, media_type=BYTES)
 
 
 @TABLE.head("/v1/blobs/{key:path}", who="runner")
 async def has_blob(call: Call) -> Response:
     """Whether an object exists, and its size."""
-    await _require(call, write=False)
+    await _require(call, call.path("key"), write=False)
     size = await call.parts.blobs.size(call.path("key"))
-    return Response(headers={"content-length": str(size)}, media_type=BYTES)
+    return Response(headers={"content-length": str(size), "accept-ranges": "bytes"}, media_type=BYTES)
 
 
 @TABLE.delete("/v1/blobs/{key:path}")
@@ -60,21 +104,53 @@ async def delete_blob(call: Call) -> None:
 
 @TABLE.get("/v1/blobs")
 async def list_blobs(call: Call, query: Below) -> shapes.Items[str]:
-    """Keys, in order."""
+    """Keys, in the store's own order."""
     found = await call.parts.blobs.keys(query.prefix, query.after, LIST_MAX + 1)
     page = found[:LIST_MAX]
     return shapes.Items(items=page, next=page[-1] if len(found) > LIST_MAX else None)
 
 
-async def _require(call: Call, *, write: bool) -> None:
+async def _require(call: Call, *keys: str, write: bool) -> None:
     """A runner reaches the objects of sessions it holds, and no others."""
     if call.actor.role != "runner":
         return
-    parts = call.path("key").split("/")
-    s = await call.parts.store.session(parts[1]) if len(parts) > 2 else None
-    if s is None or s.lease is None or s.lease.runner != call.actor.runner:
+    left = set(keys)
+    if len(left) == 1:  # mostly it is the session that the key names; a runner may hold hundreds
+        s = await call.parts.store.session(keys[0].split("/", 2)[1] if "/" in keys[0] else "")
+        if s is not None and s.lease is not None and s.lease.runner == call.actor.runner:
+            left -= {keys[0]} if reaches(s, keys[0], write=write) else set()
+    if left:
+        held = await call.parts.store.leased_to(call.actor.runner)
+        left = {key for key in left if not any(reaches(s, key, write=write) for s in held)}
+    if left:
         verb = "write" if write else "read"
         raise Refused("forbidden", f"This runner holds no session whose objects it may {verb} there.")
+
+
+def reaches(s: Session, key: str, *, write: bool) -> bool:
+    """Whether the work on a session needs the object: its roots, the packs of its family, and its project's base."""
+    kind, _, below = key.partition("/")
+    owner = below.partition("/")[0]
+    base = base_family(s.project)
+    if kind == PACKS:
+        return owner in (family_of(s), base)
+    if kind != ROOTS:
+        return False
+    restored = {saved.root for saved in (s.checkpoint, s.earlier) if saved is not None}  # of a fork, another's
+    return owner in (s.id, base) or (below in restored and not write)
+
+
+def _range(text: str, size: int) -> tuple[int, int]:
+    """From where to before where; a start behind the stop: there is nothing. What is no single range is not looked at."""
+    found = _RANGE.fullmatch(text.strip())
+    if found is None or found.group() == "bytes=-":
+        return 0, size
+    first, last = found.groups()
+    if first is None:
+        return (max(0, size - int(last)), size) if int(last) and size else (1, 0)
+    if int(first) >= size or (last is not None and int(last) < int(first)):
+        return 1, 0
+    return int(first), size if last is None else min(size, int(last) + 1)
 
 
 async def _parts(request: Request) -> AsyncIterator[bytes]:

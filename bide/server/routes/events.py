@@ -9,13 +9,14 @@ from msgspec import Meta, Struct
 
 from bide.core import commands as c
 from bide.core import ids
-from bide.core.limits import LIST_DEFAULT, LIST_MAX, SEQ_MAX, STREAM_SESSIONS_MAX
+from bide.core.limits import LIST_DEFAULT, LIST_MAX, SEQ_MAX, STREAM_SESSIONS_MAX, TITLE_CHARS
 from bide.core.refusals import Refused
-from bide.server import render, shapes
+from bide.server import around, render, shapes
 from bide.server.calls import Call, Table
 from bide.server.feed import Feed, cursors_of, seq_of
-from bide.server.posts import Answering, Post, Posts, Via, command_of
+from bide.server.posts import Answering, Fork, Post, Posts, Via, command_of
 from bide.server.routes.questions import require as require_question
+from bide.store import forks
 
 TABLE = Table()
 Seq = Annotated[int, Meta(ge=0, le=SEQ_MAX)]
@@ -57,6 +58,15 @@ class AnswerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
+class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """From which checkpoint, by default the newest; what the new session is called, and its first message."""
+
+    checkpoint: Annotated[int, Meta(ge=1, le=SEQ_MAX)] | None = None
+    title: Annotated[str, Meta(max_length=TITLE_CHARS)] = ""
+    text: str = ""
+    id: str | None = None
+
+
 @TABLE.post("/v1/sessions/{session}/events")
 async def post_events(call: Call, body: Posts) -> Receipts:
     """Sends inputs to a session. With an `Idempotency-Key` the same request may be repeated for ever."""
@@ -81,6 +91,18 @@ async def answer_question(call: Call, body: AnswerBody) -> shapes.Receipt:
         id=body.id, question_id=question.id, text=body.text, choices=body.choices, decline=body.decline, via=body.via
     )
     return await _accept(call, question.session_id, post, _input_id(call, question.session_id, post, 0))
+
+
+@TABLE.post("/v1/sessions/{session}/fork", status=201)
+async def fork_session(call: Call, body: ForkBody) -> shapes.Session:
+    """Begins another session with a checkpoint of this one: posts a `user.fork` and gives the new session."""
+    session_id, store = call.id("session"), call.parts.store
+    post = Fork(id=body.id, checkpoint=body.checkpoint, title=body.title, text=body.text)
+    receipt = await _accept(call, session_id, post, _input_id(call, session_id, post, 0))
+    row = await store.input(session_id, receipt.id)
+    assert row is not None, "an accepted input has a row"
+    made = await store.read(lambda reader: forks.made_by(reader, row))
+    return render.session(made, await store.read(lambda reader: around.look(reader, call.parts.config, [made])))
 
 
 @TABLE.get("/v1/sessions/{session}/events")
@@ -130,8 +152,11 @@ def _input_id(call: Call, session_id: str, post: Post, place: int) -> str:
 
 
 async def _accept(call: Call, session_id: str, post: Post, input_id: str) -> shapes.Receipt:
-    command = command_of(post, input_id, call.actor.name)
+    command = command_of(post, input_id, call.actor.name, call.parts.mint("session"))
     try:
+        if isinstance(command, c.Fork):
+            wanted = command
+            command = await call.parts.store.write(lambda engine: forks.hold(engine, session_id, wanted))
         await call.parts.handle(session_id, command)
     except Refused as refused:
         if isinstance(command, c.Answer):

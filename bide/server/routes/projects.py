@@ -7,10 +7,11 @@ from typing import Any
 from msgspec import Struct
 
 from bide.core import ids
-from bide.core.limits import LIST_MAX, Limit
+from bide.core.bounds import Limit, every
+from bide.core.limits import LIST_MAX
 from bide.server import projects, render, repositories, shapes
 from bide.server.calls import Call, Table
-from bide.server.settings import checked, layered
+from bide.server.settings import checked, layered, require
 
 TABLE = Table()
 
@@ -44,6 +45,8 @@ async def put_project(call: Call, body: ProjectBody) -> shapes.Project:
     name = ids.name(call.path("project"), "project")
     repository = None if body.repository is None else repositories.checked(body.repository)
     settings = None if body.settings is None else checked(body.settings)
+    if settings is not None:
+        require(layered(call.parts.config.lease_s, call.parts.config.defaults, settings).limits, settings)
     row = await call.parts.store.write(lambda engine: projects.put(engine, name, repository, settings))
     return _shape(call, row)
 
@@ -64,11 +67,11 @@ async def list_projects(call: Call, query: Cursor) -> shapes.Items[shapes.Projec
 
 @TABLE.get("/v1/limits")
 async def list_limits(call: Call, query: Of) -> shapes.Items[Limit]:
-    """Every bound, its default, and where its value comes from: before any work."""
+    """Every bound, its default, and where its value comes from: before any work. Some are fixed, most can be set."""
     config = call.parts.config
     if query.project:
         row = await call.parts.store.read(lambda reader: projects.require(reader, query.project))
         settings = row.effective(config)
     else:
         settings = layered(config.lease_s, config.defaults)
-    return shapes.Items(items=tuple(settings.limits.values()))
+    return shapes.Items(items=every(settings.limits))

@@ -12,17 +12,21 @@ from msgspec.structs import replace
 
 from bide.core import commands as c
 from bide.core import ids
+from bide.core.bounds import Limit, every
 from bide.core.handle import handle
-from bide.core.limits import LIST_DEFAULT, LIST_MAX, TITLE_CHARS, TITLE_CUT_CHARS, Limit
+from bide.core.limits import LIST_DEFAULT, LIST_MAX, TITLE_CHARS, TITLE_CUT_CHARS
 from bide.core.placement import Runner, usable
+from bide.core.recap import prompt_of
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle
 from bide.core.session import Session as State
 from bide.core.words import Shown, words
-from bide.server import around, keys, labels, projects, render, repositories, shapes
+from bide.server import around, keys, labels, projects, recaps, render, repositories, shapes
 from bide.server.calls import Call, Table
 from bide.server.settings import Effective, Value, checked
+from bide.server.settings import require as require_settings
 from bide.store.base import Page, Reader, perform_one
+from bide.store.keyrows import ERASED
 from bide.store.memory import MemoryStore
 from bide.store.rows import InputRow
 
@@ -36,9 +40,12 @@ _LIFECYCLES: dict[str, tuple[Lifecycle, ...]] = {
 
 
 class NewSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A task. Either a project or a repository has to be named; the rest comes from the project's settings."""
+    """A task. Either a project or a repository has to be named; the rest comes from the project's settings.
 
-    prompt: str
+    With `recap_of` the task may be left out: the session begins as that one did, and is told its history.
+    """
+
+    prompt: str | None = None
     project: str = ""
     repository: str = ""
     branch: str = ""
@@ -50,6 +57,7 @@ class NewSession(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     labels: tuple[str, ...] = ()
     settings: dict[str, Any] = {}
     dry_run: bool = False
+    recap_of: str = ""
 
 
 class Started(Struct, frozen=True, kw_only=True):
@@ -73,23 +81,35 @@ class Which(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 @TABLE.post("/v1/sessions")
 async def create_session(call: Call, body: NewSession) -> Started:
     """Starts a session; with `dry_run`, says what would come of it and stores nothing."""
-    store, config = call.parts.store, call.parts.config
+    store, config, asked = call.parts.store, call.parts.config, body
+    earlier = await store.read(lambda reader: recaps.read(reader, body.recap_of)) if body.recap_of else None
+    if earlier is not None:
+        body = _like(body, earlier)
+    if body.prompt is None and earlier is None:
+        raise Refused("malformed", "The body lacks `prompt`.", "It can be left out beside `recap_of` only.")
     repository = repositories.checked(body.repository) if body.repository else ""
     if not repository and not body.project:
         raise Refused("no_repository", "The session has neither a project nor a repository.")
     name = ids.name(body.project, "project") if body.project else ""
     row = await store.read(lambda reader: projects.resolve(reader, name, repository))
-    settings = row.effective(config, _session_settings(body))
+    own = _session_settings(body)
+    settings = row.effective(config, own)
+    require_settings(settings.limits, own)
     session_id = call.parts.mint("session")
     if call.key and not body.dry_run:
-        session_id = await _keyed(call, body, session_id, claim=False)
+        session_id = await _keyed(call, asked, session_id, claim=False)
     if await store.session(session_id) is None:  # else it is a repeat, whatever has changed since
+        if await store.get(ERASED, session_id) is not None:
+            raise Refused("no_session", "The session that this key started was deleted.", "Use a new idempotency key.")
         _require_runtime(settings, await call.parts.online(settings.pool))
+    if earlier is not None:
+        limit = int(settings.limits["message_bytes"].value)
+        body = replace(body, prompt=prompt_of(body.prompt or "", earlier.history, limit))
     command = _command(call, body, row, settings, ids.mint(store.now(), session_id, "prompt"))
     state, inputs = _tried(call, session_id, command)
     if not body.dry_run:
-        if call.key and await _keyed(call, body, session_id, claim=True) != session_id:
-            return await create_session(call, body)  # the same request, at the same moment, was faster
+        if call.key and await _keyed(call, asked, session_id, claim=True) != session_id:
+            return await create_session(call, asked)  # the same request, at the same moment, was faster
         if repository:
             row = await store.write(lambda engine: projects.ensure(engine, name, repository))
         state = (await call.parts.handle(session_id, replace(command, project=row.name))).session
@@ -97,7 +117,7 @@ async def create_session(call: Call, body: NewSession) -> Started:
     return Started(
         session=(await _shown(call, [state]))[0],
         inputs=[render.receipt(row) for row in inputs],
-        limits=tuple(settings.limits.values()),
+        limits=every(settings.limits),
     )
 
 
@@ -140,7 +160,9 @@ async def list_session_questions(call: Call) -> shapes.Items[shapes.Question]:
 async def list_checkpoints(call: Call) -> shapes.Items[shapes.Checkpoint]:
     """What is saved of the session, oldest first."""
     session = await require(call)
-    return shapes.Items(items=[render.checkpoint(one) for one in await call.parts.store.checkpoints(session.id)])
+    saves = await call.parts.store.checkpoints(session.id)
+    there = await call.parts.keyring.known(session, [one.root for one in saves])
+    return shapes.Items(items=[render.checkpoint(one, available=one.root in there) for one in saves])
 
 
 async def require(call: Call) -> State:
@@ -155,6 +177,15 @@ async def require(call: Call) -> State:
 async def _shown(call: Call, found: Sequence[State]) -> list[shapes.Session]:
     there = await call.parts.store.read(lambda reader: around.look(reader, call.parts.config, found))
     return [render.session(s, there) for s in found]
+
+
+def _like(body: NewSession, earlier: recaps.Earlier) -> NewSession:
+    """What is not said is as it was with the earlier session."""
+    began = earlier.began
+    if not (body.repository or body.project):
+        body = replace(body, project=began.project)
+    words = ("title", "ticket", "branch", "runtime", "pool", "model", "labels")
+    return replace(body, **{name: getattr(body, name) or getattr(began, name) for name in words})
 
 
 def _session_settings(body: NewSession) -> dict[str, Value]:
@@ -193,7 +224,10 @@ def _tried(call: Call, session_id: str, command: c.Create) -> tuple[State, list[
 async def _keyed(call: Call, body: NewSession, session_id: str, *, claim: bool) -> str:
     """The session that this key stands for; claimed only for a request that is going to be accepted."""
     store, name = call.parts.store, keys.name(call.actor.name, call.key)
-    mine = keys.Keyed(session=session_id, body=hashlib.sha256(msgspec.json.encode(body)).hexdigest())
+    said: dict[str, Any] = msgspec.to_builtins(body)
+    if not body.recap_of:
+        del said["recap_of"]  # the digest of what a server of the release before has taken stays what it was
+    mine = keys.Keyed(session=session_id, body=hashlib.sha256(msgspec.json.encode(said)).hexdigest())
     if claim:
         found = await store.write(lambda engine: keys.claim(engine, name, mine))
     else:
@@ -205,7 +239,8 @@ async def _keyed(call: Call, body: NewSession, session_id: str, *, claim: bool) 
 
 
 def _command(call: Call, body: NewSession, row: projects.ProjectRow, settings: Effective, input_id: str) -> c.Create:
-    title = body.title.strip() or body.prompt.strip().partition("\n")[0][:TITLE_CUT_CHARS]
+    prompt = body.prompt or ""
+    title = body.title.strip() or prompt.strip().partition("\n")[0][:TITLE_CUT_CHARS]
     for name, text in (("title", title), ("ticket", body.ticket), ("branch", body.branch)):
         if len(text) > TITLE_CHARS or (name == "branch" and (text.startswith("-") or not text.isprintable())):
             raise Refused(
@@ -221,11 +256,13 @@ def _command(call: Call, body: NewSession, row: projects.ProjectRow, settings: E
         branch=body.branch,
         model=settings.model,
         labels=labels.split(settings.labels),
+        care=settings.care(),
         author=call.actor.name,
-        prompt=body.prompt,
+        prompt=prompt,
         input_id=input_id,
         limits=settings.values(),
         on_loss=settings.on_loss,
+        on_rollback=settings.on_rollback,
     )
 
 

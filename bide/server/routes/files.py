@@ -1,0 +1,201 @@
+"""Files of a checkpoint, while its session is parked or ended or works on: list, read, compare, take out. Only reads."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+
+import structlog
+from msgspec import Meta, Struct
+from starlette.responses import Response, StreamingResponse
+
+from bide.core import facts as f
+from bide.core.limits import DIFF_PAGE_BYTES, LIST_DEFAULT, LIST_MAX
+from bide.core.refusals import Refused
+from bide.core.session import Session
+from bide.server import checking, files, shapes
+from bide.server.calls import Call, Table
+from bide.snapshots.diff import Changed, Side, diff
+from bide.snapshots.exported import exported
+from bide.snapshots.listing import listed
+from bide.snapshots.reader import Reader
+from bide.snapshots.tar import tar
+
+TABLE = Table()
+LOG = structlog.get_logger("bide.server")
+N = Annotated[int, Meta(ge=0, le=2**31)]
+PAGE = Annotated[int, Meta(ge=1, le=LIST_MAX)]
+
+
+class Place(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A path in a tree of a checkpoint; 0 is the one that the session stands on. `path_b64` is for any bytes."""
+
+    path: str = ""
+    path_b64: str = ""
+    tree: str = "workspace"
+    checkpoint: N = 0
+
+
+class Folder(Place, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same, page by page."""
+
+    cursor: str = ""
+    limit: PAGE = LIST_DEFAULT
+
+
+class Between(Folder, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to compare: from the checkpoint `since` (0: the oldest that is kept) to `checkpoint`."""
+
+    since: N = 0
+
+
+class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What of a checkpoint to take out."""
+
+    path: str = ""
+    path_b64: str = ""
+    tree: str = "workspace"
+
+
+@TABLE.get("/v1/sessions/{session}/files")
+async def list_files(call: Call, query: Folder) -> shapes.Files:
+    """What stands in a folder of a checkpoint."""
+    saved, reader = await _opened(call, query.checkpoint)
+    path = files.path_of(query.path, query.path_b64)
+    after = files.unpacked(query.cursor)
+    page = await call.parts.archive.step(lambda: listed(reader, query.tree, path, after, query.limit))
+    return shapes.Files(
+        checkpoint=saved.n,
+        tree=query.tree,
+        path=files.shown(path),
+        kind=page.kind,
+        items=[files.entry(one) for one in page.entries],
+        next=files.packed(page.next) or None,
+    )
+
+
+@TABLE.get("/v1/sessions/{session}/files/content")
+async def get_content(call: Call, query: Place) -> Response:
+    """The bytes of a file in a checkpoint; a Range of them, too."""
+    _, reader = await _opened(call, query.checkpoint)
+    path, archive = files.path_of(query.path, query.path_b64), call.parts.archive
+    entry = await archive.step(lambda: reader.file(query.tree, path))
+    wanted = files.range_of(call.request.headers.get("range", ""), entry.size)
+    head = files.AS_FILE | {"accept-ranges": "bytes", "content-disposition": files.attachment(path.rpartition(b"/")[2])}
+    if wanted is None:
+        return Response(status_code=416, headers=head | {"content-range": f"bytes */{entry.size}"})
+    head["content-length"] = str(wanted.stop - wanted.start)
+    if wanted.partial:
+        head["content-range"] = f"bytes {wanted.start}-{wanted.stop - 1}/{entry.size}"
+    if call.request.method == "HEAD":
+        return Response(headers=head, media_type="application/octet-stream")
+    made = reader.content(query.tree, path, entry, wanted.start, wanted.stop)
+    body = await _begun(archive.parts(made, f"{files.shown(path)} of {reader.root.name}"))
+    return StreamingResponse(body, 206 if wanted.partial else 200, head, media_type="application/octet-stream")
+
+
+@TABLE.get("/v1/sessions/{session}/diff")
+async def get_diff(call: Call, query: Between) -> shapes.Diff:
+    """What changed from one checkpoint to another, file by file; git's own files left out."""
+    saved, reader = await _opened(call, query.checkpoint)
+    first, before = await _opened(call, query.since, oldest=True)
+    path, after = files.path_of(query.path, query.path_b64), files.unpacked(query.cursor)
+    old, new = Side(before, query.tree), Side(reader, query.tree)
+    found, more = await call.parts.archive.step(lambda: _page(old, new, path, after, query.limit))
+    return shapes.Diff(
+        since=first.n,
+        checkpoint=saved.n,
+        tree=query.tree,
+        items=[files.changed(one) for one in found],
+        next=files.packed(found[-1].path) if more else None,
+    )
+
+
+@TABLE.get("/v1/sessions/{session}/checkpoints/{n}/tar", timed=False)
+async def get_tar(call: Call, query: Part) -> Response:
+    """A tree of a checkpoint, or what is at a path of it, as a tar archive."""
+    saved, reader = await _opened(call, _n(call))
+    path, archive = files.path_of(query.path, query.path_b64), call.parts.archive
+    made = await archive.step(lambda: tar(reader, query.tree, path))
+    body = await _begun(archive.parts(made, f"the archive of {reader.root.name}"))
+    name = f"{call.path('session')}-{saved.n}-{query.tree}.tar".encode()
+    head = files.AS_FILE | {"content-disposition": files.attachment(name)}
+    return StreamingResponse(body, headers=head, media_type="application/x-tar")
+
+
+@TABLE.get("/v1/sessions/{session}/checkpoints/{n}/keys")
+async def get_checkpoint_keys(call: Call) -> Response:
+    """What opens a checkpoint without bide: docs/reference/checkpoint-format.md. Whoever has it can read all of it."""
+    session = await _session(call)
+    saved = await _chosen(call, session, _n(call))
+    keys = await call.parts.keyring.keys(session, saved.root)
+    LOG.warning("keys given out", session=session.id, checkpoint=saved.n, to=call.actor.name)
+    return Response(exported(saved.root, keys), headers={"cache-control": "no-store"}, media_type="application/json")
+
+
+@TABLE.post("/v1/fsck", timed=False)
+async def post_fsck(call: Call, body: checking.What) -> Response:
+    """Reads checkpoints through and says of each whether it is whole: one JSON line each, and empty ones meanwhile."""
+    lines = checking.lines(call.parts, await checking.sessions(call.parts, body), deep=body.deep)
+    return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+async def _opened(call: Call, n: int, *, oldest: bool = False) -> tuple[f.Checkpoint, Reader]:
+    session = await _session(call)
+    saved = await _chosen(call, session, n, oldest=oldest)
+    return saved, await call.parts.archive.reader(session, saved.root)
+
+
+async def _session(call: Call) -> Session:
+    session_id = call.id("session")
+    found = await call.parts.store.session(session_id)
+    if found is None:
+        raise Refused("no_session", f"There is no session {session_id}.")
+    return found
+
+
+async def _chosen(call: Call, session: Session, n: int, *, oldest: bool = False) -> f.Checkpoint:
+    """The checkpoint of this number; for 0 the one that the session stands on, or the oldest that can be read."""
+    if not n and not oldest and session.checkpoint is not None:
+        return session.checkpoint
+    saves = await call.parts.store.checkpoints(session.id)
+    if n:
+        saves = [one for one in saves if one.n == n]
+    elif saves:
+        there = await call.parts.keyring.known(session, [one.root for one in saves])
+        saves = [one for one in saves if one.root in there]
+    if not saves:
+        what = f"checkpoint {n}" if n else "checkpoint that can be read"
+        raise Refused("no_checkpoint", f"Session {session.id} has no {what}.")
+    return saves[0]
+
+
+def _n(call: Call) -> int:
+    text = call.path("n")
+    if not (text.isdecimal() and text.isascii() and len(text) < 10):
+        raise Refused("bad_value", f"{text[:80]!r} is not the number of a checkpoint.")
+    return int(text)
+
+
+def _page(old: Side, new: Side, path: bytes, after: bytes, limit: int) -> tuple[list[Changed], bool]:
+    """A page of differences, ended early where patches are long, and whether there are more."""
+    found: list[Changed] = []
+    size = 0
+    for one in diff(old, new, path, after):
+        if len(found) == limit or size > DIFF_PAGE_BYTES:
+            return found, True
+        found.append(one)
+        size += len(one.patch or b"")
+    return found, False
+
+
+async def _begun(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The same once its first part is there: what is wrong from the start can still be said as a refusal."""
+    first = await anext(parts, b"")
+
+    async def whole() -> AsyncIterator[bytes]:
+        yield first
+        async for part in parts:
+            yield part
+
+    return whole()

@@ -1,0 +1,1 @@
+select runner from session where id = ?;

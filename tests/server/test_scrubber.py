@@ -1,0 +1,149 @@
+"""Damage to what a sleeping session has saved is told in the session before anybody answers it."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from bide.core.limits import SCRUB_CYCLE_S, SCRUB_FULL_CYCLES, SCRUB_LOOK_S
+from bide.core.session import Session
+from bide.server.blobs import Blobs
+from bide.server.loops.scrubber import Scrubber
+from bide.server.parts import Parts
+from bide.server.wrapping import open_master
+from bide.snapshots.blobs.local import LocalBlobs
+from bide.store.sqlite import SqliteStore
+from bide.store.threaded import Store
+from tests.server.harness import LiveServer, Voice
+from tests.server.test_files import checkpoint
+from tests.store.story import Clock
+
+
+@pytest.fixture
+def parked(tmp_path: Path, repo: Path) -> tuple[LiveServer, str]:
+    """A server that has ended, and a session that it parked."""
+    server = LiveServer(tmp_path / "server")
+    work = tmp_path / "work"
+    (work / "sub").mkdir(parents=True)
+    (work / "precious").write_bytes(secrets.token_bytes(5000))
+    voice = Voice(server, "r", pool="files")
+    session = server.session(repo, pool="files")["id"]
+    grant = voice.claim()
+    voice.say(grant, {"type": "environment.restored", "source": "fresh", "workspace": {"cwd": "/w"}})
+    prompt = grant["job"]["inputs"][0]["id"]
+    voice.say(
+        grant,
+        {"type": "turn.started", "input_ids": [prompt]},
+        {"type": "user.receipt", "input_id": prompt, "status": "consumed"},
+        {"type": "turn.ended", "result": "completed"},
+    )
+    checkpoint(voice, grant, 1, work)
+    server.post(session, {"type": "user.park"})
+    voice.say(grant, {"type": "session.parked", "checkpoint": 1, "seconds": 0.1})
+    server.stop()
+    return server, session
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+async def parts(parked: tuple[LiveServer, str], clock: Clock) -> AsyncIterator[Parts]:
+    server, _ = parked
+    store = Store(SqliteStore(server.folder / "bide.sqlite", clock))
+    blobs = Blobs(LocalBlobs(server.folder / "blobs"))
+    yield Parts(server.config, store, blobs, await open_master(server.config, store))
+    await store.close()
+
+
+async def cycle(parts: Parts, clock: Clock) -> None:
+    """All sessions are looked at once."""
+    clock.time += SCRUB_CYCLE_S
+    for _ in range(2):
+        clock.time += SCRUB_LOOK_S
+        await Scrubber(parts).round()
+
+
+async def state(parts: Parts, session: str) -> Session:
+    found = await parts.store.session(session)
+    assert found is not None
+    return found
+
+
+async def told(parts: Parts, session: str) -> list[str]:
+    return [
+        e.type for e in await parts.store.events(session, 0, 1000) if e.type in ("checkpoint.flagged", "question.asked")
+    ]
+
+
+def packs(parts: Parts) -> list[Path]:
+    return [path for path in (parts.config.data / "blobs" / "packs").rglob("*") if path.is_file()]
+
+
+async def test_what_is_whole_is_never_spoken_of(parts: Parts, clock: Clock, parked: tuple[LiveServer, str]) -> None:
+    for _ in range(3):
+        await cycle(parts, clock)
+    assert await told(parts, parked[1]) == []
+
+
+async def test_a_pack_that_is_gone_is_told_with_its_files_and_asked_about_and_taken_back_when_it_is_there_again(
+    parts: Parts, clock: Clock, parked: tuple[LiveServer, str]
+) -> None:
+    _, session = parked
+    (pack,) = packs(parts)
+    away = pack.rename(pack.parents[3] / "away")
+    await cycle(parts, clock)
+    await cycle(parts, clock)
+    assert await told(parts, session) == ["checkpoint.flagged", "question.asked"]
+    s = await state(parts, session)
+    assert s.lifecycle == "parked"
+    assert s.flagged[0].reason
+    away.rename(pack)
+    await cycle(parts, clock)
+    s = await state(parts, session)
+    assert (s.flagged, s.questions) == ((), ())
+    assert await told(parts, session) == ["checkpoint.flagged", "question.asked", "checkpoint.flagged"]
+
+
+async def test_a_byte_that_turned_is_found_within_a_week(
+    parts: Parts, clock: Clock, parked: tuple[LiveServer, str]
+) -> None:
+    (pack,) = packs(parts)
+    content = bytearray(pack.read_bytes())
+    content[40] ^= 1
+    pack.chmod(0o600)
+    pack.write_bytes(content)
+    for _ in range(SCRUB_FULL_CYCLES):
+        await cycle(parts, clock)
+        if (await state(parts, parked[1])).flagged:
+            break
+    flagged = (await state(parts, parked[1])).flagged
+    assert flagged
+    assert "damaged" in flagged[0].reason
+
+
+async def test_one_round_does_not_follow_on_another_however_many_servers_there_are(
+    parts: Parts, clock: Clock, parked: tuple[LiveServer, str]
+) -> None:
+    await cycle(parts, clock)
+    (pack,) = packs(parts)
+    pack.unlink()
+    for _ in range(3):
+        await Scrubber(parts).round()
+    assert await told(parts, parked[1]) == []
+
+
+async def test_a_blob_store_that_is_away_is_no_damage(
+    parts: Parts, clock: Clock, parked: tuple[LiveServer, str], tmp_path: Path
+) -> None:
+    blobs = parts.config.data / "blobs"
+    blobs.rename(tmp_path / "unplugged")
+    clock.time += SCRUB_CYCLE_S
+    with pytest.raises(Exception, match="blob"):
+        await Scrubber(parts).round()
+    assert await told(parts, parked[1]) == []
