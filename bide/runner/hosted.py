@@ -15,6 +15,7 @@ from bide.core.refusals import Refused
 from bide.core.wire import Job as LeaseJob
 from bide.drivers.base import Dialogue, Driver, Job
 from bide.runner.gateway import Gateway
+from bide.runner.hook import hooked, outcome
 from bide.runner.layout import Layout
 from bide.runner.process import Process, spawn
 from bide.runner.procfs import Ident, Running
@@ -59,6 +60,7 @@ class Hosted:
         self.stopped: tuple[str, ...] = ()
         self.root = ""  # the newest checkpoint that the folder is known to hold
         self.frozen = False
+        self._hook = job.care.resume_hook if job.resumed else ""
         self._holding = asyncio.Lock()
         self.released = False
         self._wanted_end = False
@@ -155,6 +157,8 @@ class Hosted:
         )
         dialogue = await asyncio.to_thread(self.driver.open, job)
         launch = dialogue.launch()
+        if self._hook:
+            launch = hooked(launch, self._hook, job.places.state)
         seat.ends_turn, seat.call_key = launch.ends_turn, launch.call_key
         process = await spawn(self._choice, self.layout, launch, host_binary, entered=self._enters)
         self.process, self.dialogue = process, dialogue
@@ -198,7 +202,8 @@ class Hosted:
 
     def _located(self, ready: r.Ready) -> r.Ready:
         self.runtime_session_id = ready.runtime_session_id or self.runtime_session_id
-        return replace(ready, pid=(self.process and self.process.pid) or 0)
+        notes = outcome(self._hook, self.layout.state) if self._hook else ()
+        return replace(ready, pid=(self.process and self.process.pid) or 0, notes=notes)
 
     async def _end(self) -> None:
         process, dialogue = self.process, self.dialogue

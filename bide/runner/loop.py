@@ -15,7 +15,7 @@ import structlog
 from bide.core import effects as e
 from bide.core import runtime as r
 from bide.core.kept import Left
-from bide.core.limits import IDLE_TICK_S, SNAPSHOT_THREADS, TICK_MIN_S, UNWELL_S, retry_wait_s
+from bide.core.limits import IDLE_TICK_S, KEEPS_TOLD_MAX, SNAPSHOT_THREADS, TICK_MIN_S, UNWELL_S, retry_wait_s
 from bide.core.refusals import Refused, Unavailable
 from bide.core.runner import Runner
 from bide.core.wire import FactsPost, Gone, SyncReply
@@ -65,6 +65,7 @@ class Loop:
         self.clock = clock
         self.machine = Runner(wall=time.time() - clock(), left=left, boot=spools.boot)
         self.unwell_until = 0.0  # new sessions are left to others until then
+        self._forgotten: set[str] = set()
         self._hosted: dict[tuple[str, int], Hosted] = {}
         self._folders: dict[str, asyncio.Lock] = {}  # one piece of work on a session's folder at a time
         self._pool = ThreadPoolExecutor(SNAPSHOT_THREADS, thread_name_prefix=UPLOADS)  # uploads may wait long
@@ -94,8 +95,30 @@ class Loop:
             self.perform(self.machine.news(news, now))
         for grant in reply.grants:
             self.perform(self.machine.granted(grant, asked_at, now))
+        for session in reply.forget:
+            self._forget(session)
         self._guard()
         self._nudge.set()  # what came may have to be frozen sooner than the clock would look
+
+    def keeps(self) -> tuple[str, ...]:
+        """Sessions at rest of which anything lies on the disk; those that were to be forgotten are not named again."""
+        at_work = {*self.machine.runs, *self.machine.left, *self._forgotten}
+        return tuple(i for i in self._workspaces.shelf.keeps() if i not in at_work)[:KEEPS_TOLD_MAX]
+
+    def _forget(self, session: str) -> None:
+        """It was deleted. What cannot be removed is tried again by the next process: asking on would be for nothing."""
+        if session in self.machine.runs or session in self.machine.left:
+            return
+        self._forgotten.add(session)
+
+        async def forget() -> None:
+            async with self._folder(session):
+                await self._threaded(self._workspaces.shelf.forget, session)
+            LOG.info("forgotten", session=session)
+
+        task = asyncio.create_task(forget(), name=f"forget {session}")
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
 
     def called(self, session: str, epoch: int, call: e.ToolCall) -> str | None:
         """A tool call from the gateway."""
@@ -247,7 +270,14 @@ class Loop:
             carried = hosted.driver.carried(hosted.runtime_session_id)
             async with self._folder(effect.session):
                 done = await self._threaded(
-                    self._workspaces.save, effect, carried, hosted.job.repository, hosted.root, hosted.stopped
+                    self._workspaces.save,
+                    effect,
+                    carried,
+                    hosted.job.repository,
+                    hosted.root,
+                    hosted.stopped,
+                    hosted.job.care,
+                    hosted.job.limits,
                 )
         except Exception as error:
             LOG.error("capture_failed", session=effect.session, exc_info=error)

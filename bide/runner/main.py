@@ -10,7 +10,6 @@ import shutil
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -41,11 +40,11 @@ from bide.runner.layout import lock_root
 from bide.runner.link import Link
 from bide.runner.loop import Loop, uploads_end
 from bide.runner.sandbox import Choice, probe
+from bide.runner.snapshots import Served
 from bide.runner.spool import Spools, kernel
 from bide.runner.sweep import sweep
 from bide.runner.workspace import Workspaces
-from bide.snapshots.blobs.http import HttpBlobs
-from bide.snapshots.blobs.layers import Retrying
+from bide.snapshots.engine import Engine
 
 LOG = structlog.get_logger()
 MODEL_URL = "https://api.anthropic.com"
@@ -119,7 +118,6 @@ class _Daemon:
         self._link, self._hello, self._root, self._on_ready = link, hello, root, on_ready
         self._choice, self._drivers, self._drain_s = choice, drivers, drain_s
         self._away = 0  # syncs in a row that nobody answered
-        self._gone = threading.Event()  # nobody waits for the blob store any more
 
     async def run(self) -> int:
         self._going = asyncio.Event()
@@ -128,9 +126,10 @@ class _Daemon:
         left = self._spools.found()
         if (registered := await self._register()) is None:
             return self._leave(each.session for each in left)
-        blobs = Retrying(HttpBlobs(self._link.servers, registered.token), pause=self._pause_upload)
-        self._workspaces = Workspaces(self._root, blobs, self._choice)
-        await asyncio.to_thread(self._workspaces.tidy, [each.session for each in left])
+        self._engine = Engine()
+        snapshots = Served(self._engine, self._link.servers.urls, registered.token)
+        self._workspaces = Workspaces(self._root, snapshots, self._choice)
+        await asyncio.to_thread(self._workspaces.shelf.tidy, [each.session for each in left])
         self._loop = loop = Loop(self._link, self._workspaces, self._drivers, self._choice, self._spools, left)
         self._drain = Draining(loop, self._going, self._drain_s)
         loop.gateway = gateway = Gateway(
@@ -148,10 +147,10 @@ class _Daemon:
                 LOG.error("runner_failed", part=task.get_name(), exc_info=task.exception())
                 return 1
             await asking
-            self._drain.tell_results(self._workspaces.warm())
+            self._drain.tell_results(self._workspaces.shelf.warm())
             return self._leave([*loop.machine.runs, *loop.machine.left])
         finally:
-            self._gone.set()
+            self._engine.close()
             await loop.freeze()  # with neither clock nor warden nothing may act; it ends with this process
             gateway.stop()
             for task in (ticking, asking, watching):
@@ -162,17 +161,11 @@ class _Daemon:
 
     def _leave(self, left: Iterable[str]) -> int:
         """The last thing: what is left here is made to outlive the machine, and named."""
-        self._gone.set()
         self._spools.close()
         named = sorted(left)
         for session in named:
             LOG.error("left_here", session=session, folder=str(self._root / session), hint="the next runner goes on")
         return 1 if named else 0
-
-    def _pause_upload(self, seconds: float) -> None:
-        LOG.warning("blobs_away", again_in_s=seconds)
-        if self._gone.wait(seconds):
-            raise Unavailable("the blob store", "this runner ends")
 
     async def _register(self) -> Registered | None:
         """The server may come later than the runner, and another of its name may go. Any other no is final.
@@ -250,7 +243,8 @@ class _Daemon:
             draining=drain.on,
             ordered=drain.ordered,
             leaving=self._going.is_set() and not held,
-            warm=self._workspaces.warm(),
+            warm=self._workspaces.shelf.warm(),
+            keeps=self._loop.keeps(),
         )
 
     def _disk_free(self) -> int:

@@ -4,33 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import shutil
-import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
+from typing import Literal
 
+import structlog
 from msgspec.structs import replace
 
 from bide.core import effects as e
 from bide.core import facts as f
-from bide.core import ids
-from bide.core.limits import LOST_ITEMS_MAX, WARM_FOLDERS_MAX
+from bide.core.bounds import value_of
+from bide.core.keeping import quota
+from bide.core.limits import LOST_ITEMS_MAX, TOOLCHAIN_S
 from bide.core.refusals import Refused, Unavailable
 from bide.drivers.base import Carried, Driver
-from bide.runner import git
+from bide.runner import git, stale_locks, toolchain
 from bide.runner.layout import Layout
 from bide.runner.sandbox import Choice
-from bide.snapshots.blobs.base import BlobStore, Missing
-from bide.snapshots.capture import capture
-from bide.snapshots.compare import same_as
-from bide.snapshots.folders import remove
-from bide.snapshots.losses import BadFolder, Damaged, Hostile, RootTaken
-from bide.snapshots.restore import restore
+from bide.runner.shelf import Mark, Shelf
+from bide.runner.snapshots import Snapshots
+from bide.snapshots.blobs.base import Missing
+from bide.snapshots.depot import KeyMissing, RootTaken
+from bide.snapshots.losses import BadFolder, Changed, Damaged, Hostile, TooLarge
+from bide.snapshots.orders import ReadBackFailed
 from bide.snapshots.scan import Tree
-from bide.snapshots.verify import verify
 
+LOG = structlog.get_logger()
 KEPT = ("workspace", "home", "conversation")
 NOT_KEPT = ("processes and ports", "temporary files", "tokens and settings of the lease")
 
@@ -38,10 +40,19 @@ NOT_KEPT = ("processes and ports", "temporary files", "tokens and settings of th
 class Workspaces:
     """All sessions' folders under one root. Each method works on one session, and on one at a time for each."""
 
-    def __init__(self, root: Path, blobs: BlobStore, choice: Choice, clock: Callable[[], float] = time.time) -> None:
-        self._root, self._blobs, self._choice, self._clock = root, blobs, choice, clock
-        self._known_good: dict[str, set[str]] = {}
-        self._marks = threading.Lock()
+    def __init__(
+        self,
+        root: Path,
+        snapshots: Snapshots,
+        choice: Choice,
+        clock: Callable[[], float] = time.time,
+        warm_bytes: int = 0,
+    ) -> None:
+        self._root, self._snapshots, self._choice, self._clock = root, snapshots, choice, clock
+        self.shelf = Shelf(root, warm_bytes)
+        self._known_good: dict[str, tuple[str, ...]] = {}
+        self._toolchain: tuple[float, dict[str, str]] = (0.0, {})
+        self._sizes: dict[str, int] = {}  # bytes of the newest checkpoint of each
 
     def layout(self, session: str) -> Layout:
         """The session's folders."""
@@ -60,7 +71,7 @@ class Workspaces:
                 done = self._back(job.checkpoint, layout, effect.epoch)
         except Refused as refused:
             return e.NotRestored(lost=False, code=refused.code, sentence=refused.sentence, hint=refused.hint)
-        except (Damaged, Missing) as gone:
+        except (Damaged, Missing, KeyMissing) as gone:
             return _lost(effect, gone)
         except Hostile as hostile:
             item = f.Lost(what=hostile.path, reason=hostile.reason)
@@ -94,12 +105,15 @@ class Workspaces:
         not_kept: tuple[str, ...] = (),
         stopped: tuple[str, ...] = (),
     ) -> e.Restored:
-        saved, workspace = effect.job.checkpoint, self._look(self.layout(effect.session), effect.job.repository)
-        moved = _moved(saved, workspace)
+        saved, layout = effect.job.checkpoint, self.layout(effect.session)
+        locks = stale_locks.clear(layout.workspace) if saved or effect.adopt else ()
+        workspace = self._look(layout, effect.job.repository)
+        moved, tools = _moved(saved, workspace), toolchain.changed(saved.toolchain if saved else {}, self._tools())
         return replace(
             done, workspace=workspace, seconds=round(time.monotonic() - began, 3), kept=KEPT,
-            not_kept=(*NOT_KEPT, *not_kept), stopped=stopped, memory=memory, moved=moved,
-            notes=_told(stopped, moved), isolation=self._choice.isolation,
+            not_kept=(*NOT_KEPT, *not_kept), stopped=stopped, memory=memory, moved=moved, toolchain=tools,
+            notes=(*_told(stopped, moved), *toolchain.told(tools)), found=(*stale_locks.told(locks), *done.found),
+            isolation=self._choice.isolation,
         )  # fmt: skip
 
     def _fresh(self, effect: e.Restore, layout: Layout) -> e.Restored:
@@ -114,66 +128,81 @@ class Workspaces:
         return e.Restored(source="fresh", workspace=f.Workspace())
 
     def _back(self, saved: f.Checkpoint, layout: Layout, epoch: int) -> e.Restored:
-        if self._claimed(layout.session) == saved.root and self._still(saved.root, layout):
-            return e.Restored(source="warm", workspace=f.Workspace(), files=saved.files, bytes=saved.bytes)
+        if (mark := self.shelf.claim(layout.session)) is not None:
+            try:
+                return self._brought(saved, layout, warm=True)
+            except Unavailable:
+                self.shelf.keep(layout.session, mark)  # an outage says nothing about the folder
+                raise
+            except Changed as changed:  # what somebody did there may be all there is of it
+                LOG.warning("warm_folder_changed", session=layout.session, why=str(changed))
+            except (OSError, BadFolder) as error:  # it is only a cache, and may be half changed now
+                LOG.warning("warm_folder_dropped", session=layout.session, why=str(error))
+                self.shelf.drop(layout.session)
         self.put_aside(layout.session, epoch)  # whatever it holds is not this checkpoint, and may be all there is
-        uid = self._choice.uid_outside
-        layout.create(uid)
-        state = layout.folder / ".runtime"
-        targets = {"workspace": layout.workspace, "home": layout.home, "runtime": state}
-        done = restore(saved.root, self._blobs, targets, owner=(uid, uid))
-        _merge(state, layout.home)
-        return e.Restored(source="checkpoint", workspace=f.Workspace(), files=done.files, bytes=done.bytes)
-
-    def _claimed(self, session: str) -> str:
-        """The checkpoint that the folder was kept for; nobody else may drop it from now on."""
-        mark = self._mark(session)
-        with self._marks, contextlib.suppress(FileNotFoundError):
-            root = mark.read_text()
-            mark.unlink()
-            return root
-        return ""
-
-    def _still(self, root: str, layout: Layout) -> bool:
-        """As `_unchanged`; an outage says nothing about the folder, which stays claimable for the next try."""
         try:
-            return self._unchanged(root, layout)
-        except Unavailable:
-            self._mark(layout.session).write_text(root)
+            return self._cold(saved, layout)
+        except (OSError, BadFolder):
+            if not self.shelf.make_room():
+                raise
+            return self._cold(saved, layout)  # its disk may have been full of caches
+
+    def _cold(self, saved: f.Checkpoint, layout: Layout) -> e.Restored:
+        """Into empty folders. Half of a checkpoint is no salvage, and would only take room from it."""
+        try:
+            return self._brought(saved, layout, warm=False)
+        except (OSError, BadFolder, Unavailable):
+            self.shelf.drop(layout.session)
             raise
 
-    def _unchanged(self, root: str, layout: Layout) -> bool:
-        """A warm folder is a cache: it is checked against the checkpoint before it is trusted."""
-        places = {"workspace": layout.workspace, "home": layout.home, "runtime": layout.home}
-        with contextlib.suppress(KeyError, OSError, Missing, Damaged, Hostile):
-            return all(same_as(root, self._blobs, tree, at, self._cache(layout.session)) for tree, at in places.items())
-        return False
+    def _brought(self, saved: f.Checkpoint, layout: Layout, *, warm: bool) -> e.Restored:
+        uid = self._choice.uid_outside
+        layout.create(uid)
+        targets = {"workspace": layout.workspace, "home": layout.home, "runtime": layout.home}
+        done = self._snapshots.restore(
+            layout.session, saved.root, targets, owner=(uid, uid), cache_dir=self.shelf.cache(layout.session), warm=warm
+        )
+        source: Literal["warm", "checkpoint"] = "warm" if done.source == "same" else "checkpoint"
+        return e.Restored(
+            source=source, workspace=f.Workspace(), files=done.files, bytes=done.bytes, found=_cut(done.warnings)
+        )
 
     # -- saving it ----------------------------------------------------------------------------------------------------
 
     def save(
-        self, effect: e.Capture, carried: Carried, repository: str, parent: str, stopped: tuple[str, ...]
+        self,
+        effect: e.Capture,
+        carried: Carried,
+        repository: str,
+        parent: str,
+        stopped: tuple[str, ...],
+        care: f.Care = f.Care(),  # noqa: B008 - frozen
+        limits: Mapping[str, float] = MappingProxyType({}),
     ) -> e.Captured | e.NotCaptured:
         """Writes a checkpoint, reads it back, and says what it is. Nothing local is touched."""
         began, layout = time.monotonic(), self.layout(effect.session)
         root = f"{effect.session}/{effect.epoch}-{effect.n}"
         trees = (
             Tree("runtime", layout.home, carried.keep),
-            Tree("workspace", layout.workspace),
+            Tree("workspace", layout.workspace, skip=care.exclude, keep=care.include),
             Tree("home", layout.home, (), carried.private),
         )
-        good = self._known_good.setdefault(effect.session, set())
         try:
-            done = capture(trees, self._blobs, root, parent or None, self._cache(effect.session))
-            verify(root, self._blobs, known_good=good)
+            saved = self._snapshots.capture(
+                effect.session, root, trees, parent or None, self.shelf.cache(effect.session),
+                self._known_good.get(effect.session, ()), int(value_of(limits, "workspace_bytes")),
+            )  # fmt: skip
         except Unavailable as away:
             return e.NotCaptured(code="blobs_unavailable", reason=f"{away.what}: {away.why}")
-        except Damaged as damaged:
-            good.clear()
-            why = damaged.items[0].reason if damaged.items else "unknown"
-            return e.NotCaptured(code="read_back_failed", reason=f"What was written does not read back: {why}.")
+        except TooLarge as large:
+            return e.NotCaptured(code="over_quota", reason=quota(limits, large.size).sentence)
+        except ReadBackFailed as failed:
+            self._known_good.pop(effect.session, None)
+            return e.NotCaptured(code="read_back_failed", reason=f"What was written does not read back: {failed}.")
         except (RootTaken, BadFolder, Refused, OSError) as error:
             return e.NotCaptured(code="capture_failed", reason=f"The workspace could not be saved: {error}")
+        self._known_good[effect.session], self._sizes[effect.session] = saved.good, saved.captured.bytes
+        done = saved.captured
         return e.Captured(
             root=root,
             files=done.files,
@@ -185,71 +214,43 @@ class Workspaces:
             not_kept=_cut((*(f"{item.path}: {item.reason}" for item in done.not_kept), *done.warnings)),
             stopped=stopped,
             workspace=self._look(layout, repository),
+            toolchain=self._tools(),
         )
 
     # -- letting it go ------------------------------------------------------------------------------------------------
 
     def keep_warm(self, session: str, root: str) -> None:
-        """The folder stays as a cache of that checkpoint; the oldest beyond the budget go."""
+        """The folder stays as a cache of that checkpoint."""
         layout = self.layout(session)
         if not layout.folder.is_dir():
             return
         layout.forget()
-        mark = self._mark(session)
-        mark.parent.mkdir(mode=0o700, exist_ok=True)
-        mark.write_text(root)
         self._known_good.pop(session, None)
-        for old in _beyond_budget(mark.parent):
-            self._evict(old.name)
-
-    def _evict(self, session: str) -> None:
-        """Drops a warm folder, unless its session is coming back at this moment: whoever takes the mark owns it."""
-        trash = self._root / ".trash" / f"{session}-{secrets.token_hex(8)}"
-        trash.parent.mkdir(mode=0o700, exist_ok=True)
-        with self._marks, contextlib.suppress(FileNotFoundError):
-            self._mark(session).unlink()
-            self.layout(session).folder.rename(trash)
-        _remove(trash)
-        _remove(self._cache(session))
+        self.shelf.keep(session, Mark(root=root, bytes=self._sizes.pop(session, 0)))
 
     def put_aside(self, session: str, epoch: int) -> None:
-        """What another epoch left here is kept as salvage, never current; the oldest beyond the budget go."""
-        layout = self.layout(session)
-        with self._marks:  # from now on nobody drops it as an old cache
-            self._mark(session).unlink(missing_ok=True)
+        """What another epoch left here is kept as salvage, never current."""
         self._known_good.pop(session, None)
-        if not layout.folder.exists():
-            return
-        layout.forget()
-        salvage = self._root / ".salvage"
-        salvage.mkdir(mode=0o700, exist_ok=True)
-        target = salvage / f"{session}-{epoch}"
-        while target.exists():  # one lease may find something here and leave something here
-            target = target.with_name(f"{target.name}-again")
-        layout.folder.rename(target)
-        _remove(self._root / ".cache" / session)  # it knows the files that were here
-        os.utime(target)  # its age as salvage, not as a folder
-        for old in _beyond_budget(salvage):
-            _remove(old)
-
-    def tidy(self, taken_up: Collection[str]) -> None:
-        """At the start of a runner: folders that nobody comes back for are salvage, as long as the budget has room."""
-        stay = {*self.warm(), *taken_up}
-        for entry in sorted(self._root.iterdir()):
-            if ids.is_id(entry.name) and entry.is_dir() and entry.name not in stay:  # others are not ours
-                self.put_aside(entry.name, 0)
-
-    def warm(self) -> tuple[str, ...]:
-        """Sessions whose folder is kept here."""
-        marks = self._root / ".warm"
-        return tuple(sorted(p.name for p in marks.iterdir())) if marks.exists() else ()
+        self._sizes.pop(session, None)
+        self.shelf.put_aside(session, epoch)
 
     # -- the parts ----------------------------------------------------------------------------------------------------
 
+    def _tools(self) -> dict[str, str]:
+        """What this machine has; looked at again when it may have been upgraded meanwhile."""
+        at, found = self._toolchain
+        if not found or time.monotonic() > at + TOOLCHAIN_S:
+            found = toolchain.fingerprint()
+            self._toolchain = (time.monotonic(), found)
+        return found
+
     def _look(self, layout: Layout, repository: str) -> f.Workspace:
         inside = layout.places(self._choice.stable_paths).workspace
-        with self._git_config(layout.session) as config:
-            return git.look(layout.workspace, inside, repository, config)
+        try:
+            with self._git_config(layout.session) as config:
+                return git.look(layout.workspace, inside, repository, config)
+        except OSError:  # on a full disk its branch is not told; that is no reason not to save it
+            return f.Workspace(repository=repository, cwd=inside)
 
     @contextlib.contextmanager
     def _git_config(self, session: str) -> Iterator[Path]:
@@ -261,53 +262,18 @@ class Workspaces:
         finally:
             config.unlink(missing_ok=True)
 
-    def _mark(self, session: str) -> Path:
-        return self._root / ".warm" / session
 
-    def _cache(self, session: str) -> Path:
-        cache = self._root / ".cache" / session
-        cache.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return cache
-
-
-def _merge(state: Path, home: Path) -> None:
-    """Puts the runtime's own state where it belongs in the home, which was saved without it."""
-    seen = home.stat()
-    for entry in list(state.iterdir()):
-        entry.rename(home / entry.name)
-    os.utime(home, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-    state.rmdir()
-
-
-def _lost(effect: e.Restore, gone: Damaged | Missing) -> e.NotRestored:
+def _lost(effect: e.Restore, gone: Damaged | Missing | KeyMissing) -> e.NotRestored:
     """What cannot be brought back, itemised, and where something of it may still lie."""
     n = effect.job.checkpoint.n if effect.job.checkpoint else 0
     if isinstance(gone, Damaged) and gone.items:
         items = tuple(f.Lost(what=i.what, bytes=i.bytes, reason=i.reason) for i in gone.items[:LOST_ITEMS_MAX])
     else:
         size = effect.job.checkpoint.bytes if effect.job.checkpoint else 0
-        items = (f.Lost(what=f"the whole checkpoint {n}", bytes=size, reason="its root is missing"),)
+        reason = "its root is missing" if isinstance(gone, Missing) else "its key is gone: it was erased"
+        items = (f.Lost(what=f"the whole checkpoint {n}", bytes=size, reason=reason),)
     sentence = f"checkpoint {n} cannot be restored: {items[0].reason}"
     return e.NotRestored(lost=True, code="checkpoint_damaged", sentence=sentence, items=items)
-
-
-def _beyond_budget(folder: Path) -> list[Path]:
-    """The oldest entries, past those that may stay; others may go through the same folder at the same time."""
-    ages: dict[Path, int] = {}
-    for entry in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            ages[entry] = entry.stat().st_mtime_ns
-    return sorted(ages, key=ages.__getitem__, reverse=True)[WARM_FOLDERS_MAX:]
-
-
-def _remove(folder: Path) -> None:
-    """A session chose the modes in it; what cannot be removed stays and costs disk, nothing else."""
-    with contextlib.suppress(OSError):
-        at = os.open(folder.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            remove(at, os.fsencode(folder.name))
-        finally:
-            os.close(at)
 
 
 def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:

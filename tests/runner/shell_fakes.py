@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from bide.core import effects as e
@@ -24,14 +25,14 @@ from bide.runner.process import Ended
 from bide.runner.spool import Spools
 from bide.runner.workspace import Workspaces
 from bide.snapshots.blobs.local import LocalBlobs
-from tests.runner.shell_parts import CHOICE, SESSION, job
+from tests.runner.shell_parts import CHOICE, SESSION, Direct, job
 
 
 class GatedFolders(Workspaces):
     """Work on folders that begins, waits until it is let through, and remembers who was in a folder together."""
 
     def __init__(self, root: Path) -> None:
-        super().__init__(root, LocalBlobs(root / ".blobs"), CHOICE)
+        super().__init__(root, Direct(LocalBlobs(root / ".blobs"), root / ".keys"), CHOICE)
         self.begun: list[str] = []
         self.done: list[str] = []
         self.clashes: list[str] = []
@@ -76,7 +77,14 @@ class GatedFolders(Workspaces):
         return e.Restored(source="warm", workspace=f.Workspace())
 
     def save(
-        self, effect: e.Capture, carried: Carried, repository: str, parent: str, stopped: tuple[str, ...]
+        self,
+        effect: e.Capture,
+        carried: Carried,
+        repository: str,
+        parent: str,
+        stopped: tuple[str, ...],
+        care: f.Care = f.Care(),  # noqa: B008 - frozen
+        limits: Mapping[str, float] = MappingProxyType({}),
     ) -> e.Captured | e.NotCaptured:
         self._work("save", effect.session, str(effect.epoch))
         self.parents.append(parent)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,16 @@ from bide.core.refusals import Unavailable
 from bide.core.wire import Job
 from bide.drivers.scripted import Scripted
 from bide.runner.workspace import Workspaces
+from bide.snapshots import orders
 from bide.snapshots.blobs.base import BlobStore
+from bide.snapshots.capture import capture
 from bide.snapshots.compare import Described, manifest_of
+from bide.snapshots.depot import Depot
+from bide.snapshots.keyrings import FileKeyring
+from bide.snapshots.losses import Damaged
+from bide.snapshots.restore import Restored, restore
+from bide.snapshots.scan import Tree
+from bide.snapshots.verify import verify
 from tests.runner.sessions import WORKS
 
 SESSION = "0198c0de-0000-7000-8000-000000000001"
@@ -98,17 +106,55 @@ class BadDays:
         content = self.inner.get(key)
         return content[:-1] + bytes([content[-1] ^ 1]) if self.damages and "pack" in key else content
 
+    def read(self, key: str, start: int, length: int) -> bytes:
+        self._here()
+        return self.inner.read(key, start, length)
+
+    def size(self, key: str) -> int:
+        self._here()
+        return self.inner.size(key)
+
     def has(self, key: str) -> bool:
         self._here()
         return self.inner.has(key)
 
-    def list(self, prefix: str) -> Iterator[str]:
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
         self._here()
-        return self.inner.list(prefix)
+        return self.inner.list(prefix, after)
 
     def delete(self, key: str) -> None:
         self._here()
         self.inner.delete(key)
+
+
+class Direct:
+    """Checkpoints without worker processes, so that a test can give the blob store bad days."""
+
+    def __init__(self, blobs: BlobStore, keyring: Path) -> None:
+        self.depot = Depot(blobs, FileKeyring(keyring, SESSION))
+
+    def capture(
+        self,
+        session: str,
+        root: str,
+        trees: Sequence[Tree],
+        parent: str | None,
+        cache_dir: Path,
+        known_good: Collection[str],
+        bytes_max: int,
+    ) -> orders.Saved:
+        good = set(known_good)
+        done = capture(trees, self.depot, root, parent, cache_dir, bytes_max=bytes_max)
+        try:
+            verified = verify(root, self.depot, deep=False, known_good=good)
+        except Damaged as damaged:
+            raise orders.ReadBackFailed(damaged.items[0].reason) from damaged
+        return orders.Saved(captured=done, verified=verified, good=tuple(good))
+
+    def restore(
+        self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool
+    ) -> Restored:
+        return restore(root, self.depot, targets, owner=owner, cache_dir=cache_dir, warm=warm, heal=False)
 
 
 def save(workspaces: Workspaces, n: int = 1, parent: str = "", epoch: int = 1) -> e.Captured | e.NotCaptured:

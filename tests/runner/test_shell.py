@@ -24,7 +24,7 @@ from bide.runner.workspace import Workspaces
 from bide.snapshots.blobs.local import LocalBlobs
 from tests.runner.sessions import new_root, session, until
 from tests.runner.shell_fakes import FakeProcess, FakeServer, Shell
-from tests.runner.shell_parts import CHOICE, SESSION, repository, restoring
+from tests.runner.shell_parts import CHOICE, SESSION, Direct, repository, restoring
 
 OTHER = "0198c0de-0000-7000-8000-000000000002"
 THIRD = "0198c0de-0000-7000-8000-000000000003"
@@ -332,7 +332,7 @@ async def test_a_grant_for_a_runtime_that_is_not_here_is_refused_with_its_name(s
 
 def test_leases_run_out_while_a_laptop_sleeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "clock_gettime", lambda clock: {time.CLOCK_BOOTTIME: 77_777.0}[clock])
-    workspaces = Workspaces(tmp_path, LocalBlobs(tmp_path / "blobs"), CHOICE)
+    workspaces = Workspaces(tmp_path, Direct(LocalBlobs(tmp_path / "blobs"), tmp_path / "keys"), CHOICE)
     assert Loop(FakeServer(), workspaces, {}, CHOICE, Spools(tmp_path, "b", "k")).clock() == 77_777.0
 
 
@@ -341,7 +341,10 @@ def test_leases_run_out_while_a_laptop_sleeps(tmp_path: Path, monkeypatch: pytes
 
 async def test_a_real_session_works_parks_and_comes_back_warm(tmp_path: Path) -> None:
     with new_root() as root:
-        server, workspaces = FakeServer(), Workspaces(root, LocalBlobs(tmp_path / "blobs"), CHOICE)
+        server, workspaces = (
+            FakeServer(),
+            Workspaces(root, Direct(LocalBlobs(tmp_path / "blobs"), tmp_path / "keys"), CHOICE),
+        )
         shell = Shell(root)
         loop = shell.loop = Loop(server, workspaces, {"scripted": Scripted()}, CHOICE, shell.spools)
         loop.gateway = shell.gateway = Gateway(loop.called, "http://127.0.0.1:9", "")

@@ -13,7 +13,18 @@ from bide.drivers.scripted import Scripted
 from bide.runner.workspace import Workspaces
 from bide.snapshots.blobs.local import LocalBlobs
 from tests.runner.sessions import new_root
-from tests.runner.shell_parts import CHOICE, SESSION, BadDays, checkpoint, converse, repository, restoring, saved, seen
+from tests.runner.shell_parts import (
+    CHOICE,
+    SESSION,
+    BadDays,
+    Direct,
+    checkpoint,
+    converse,
+    repository,
+    restoring,
+    saved,
+    seen,
+)
 
 OTHER = "0198c0de-0000-7000-8000-000000000002"
 THIRD = "0198c0de-0000-7000-8000-000000000003"
@@ -28,7 +39,7 @@ def blobs(tmp_path: Path) -> BadDays:
 def here(blobs: BadDays, tmp_path: Path) -> Iterator[Workspaces]:
     """A session that has saved once and worked on since."""
     with new_root() as root:
-        made = Workspaces(root, blobs, CHOICE)
+        made = Workspaces(root, Direct(blobs, tmp_path / "keys"), CHOICE)
         made.make(restoring(repository=str(repository(tmp_path / "source"))), Scripted())
         yield made
 
@@ -77,7 +88,7 @@ def test_at_the_start_of_a_runner_only_what_somebody_comes_back_for_stays_in_pla
     (here.layout(OTHER).workspace / "unsaved").write_text("of nobody")
     (root / "photographs").mkdir()
     here.keep_warm(SESSION, done.root)
-    here.tidy([THIRD])
+    here.shelf.tidy([THIRD])
     assert here.layout(SESSION).folder.is_dir()
     assert here.layout(THIRD).folder.is_dir()
     assert not here.layout(OTHER).folder.exists()

@@ -1,0 +1,60 @@
+"""The sessions' checkpoints as this runner reaches them: worker processes on objects and keys that a server keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from bide.snapshots import orders
+from bide.snapshots.engine import Engine
+from bide.snapshots.restore import Restored
+from bide.snapshots.scan import Tree
+
+
+class Snapshots(Protocol):
+    """Blocking, and safe to call from many threads. Raises what the snapshot engine raises."""
+
+    def capture(
+        self,
+        session: str,
+        root: str,
+        trees: Sequence[Tree],
+        parent: str | None,
+        cache_dir: Path,
+        known_good: Collection[str],
+        bytes_max: int,
+    ) -> orders.Saved:
+        """Writes a checkpoint and reads it back."""
+
+    def restore(
+        self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool
+    ) -> Restored:
+        """Brings a checkpoint back."""
+
+
+class Served:
+    """By way of bide's servers."""
+
+    def __init__(self, engine: Engine, servers: Sequence[str], token: str) -> None:
+        self._engine, self._servers, self._token = engine, tuple(servers), token
+
+    def capture(
+        self,
+        session: str,
+        root: str,
+        trees: Sequence[Tree],
+        parent: str | None,
+        cache_dir: Path,
+        known_good: Collection[str],
+        bytes_max: int,
+    ) -> orders.Saved:
+        return self._engine.capture(self._place(session), root, trees, parent, cache_dir, known_good, bytes_max)
+
+    def restore(
+        self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool
+    ) -> Restored:
+        return self._engine.restore(self._place(session), root, targets, owner, cache_dir, warm)
+
+    def _place(self, session: str) -> orders.ServedDepot:
+        return orders.ServedDepot(servers=self._servers, token=self._token, session=session)

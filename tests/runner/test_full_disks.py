@@ -1,0 +1,237 @@
+"""What people would lose if a disk that is full, or a workspace that holds too much, were taken for a save."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bide.core import effects as e
+from bide.core.refusals import Unavailable
+from bide.drivers.scripted import Scripted
+from bide.runner.workspace import Workspaces
+from bide.snapshots.blobs.local import LocalBlobs
+from bide.snapshots.losses import BadFolder
+from tests.runner.sessions import new_root
+from tests.runner.shell_parts import (
+    CHOICE,
+    CONVERSATION,
+    SESSION,
+    Direct,
+    capturing,
+    checkpoint,
+    repository,
+    restoring,
+    saved,
+    seen,
+)
+
+DISK, FILE = 24 << 20, 6 << 20
+
+
+@contextlib.contextmanager
+def disk(size: int) -> Iterator[Path]:
+    """A disk of its own. Skips where no disk can be mounted."""
+    folder = Path(tempfile.mkdtemp(prefix="bide-disk-"))
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size},mode=711", "bide-test", str(folder)], capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    if made.returncode:
+        folder.rmdir()
+        pytest.skip(f"no small disk can be mounted here: {made.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+
+
+def fill(at: Path) -> None:
+    """Takes what is left of the disk, to the last byte."""
+    with at.open("wb", buffering=0) as out:
+        for part in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    out.write(bytes(part))
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+
+
+@pytest.fixture
+def small() -> Iterator[Path]:
+    with disk(DISK) as folder:
+        yield folder
+
+
+@pytest.fixture
+def large() -> Iterator[Path]:
+    with new_root() as folder:
+        yield folder
+
+
+@pytest.fixture
+def snapshots(tmp_path: Path) -> Direct:
+    return Direct(LocalBlobs(tmp_path / "blobs"), tmp_path / "keys")
+
+
+def begin(there: Workspaces, tmp_path: Path, name: str = "one", size: int = FILE) -> Path:
+    """A fresh session that worked; its workspace."""
+    source = tmp_path / "source"
+    if not source.exists():
+        repository(source)
+    assert isinstance(there.make(restoring(repository=str(source)), Scripted()), e.Restored)
+    workspace = there.layout(SESSION).workspace
+    (workspace / name).write_bytes(os.urandom(size))
+    return workspace
+
+
+def attempt(there: Workspaces, n: int, parent: str = "", **limits: float) -> e.Captured | e.NotCaptured:
+    carried = Scripted().carried(CONVERSATION)
+    return there.save(capturing(n), carried, "repo", parent, (), limits=limits)
+
+
+def refused(there: Workspaces, n: int, parent: str = "", **limits: float) -> e.NotCaptured:
+    done = attempt(there, n, parent, **limits)
+    assert isinstance(done, e.NotCaptured), done
+    return done
+
+
+def back(there: Workspaces, done: e.Captured, epoch: int = 2) -> e.Restored:
+    made = there.make(restoring(epoch, repository="repo", checkpoint=checkpoint(done)), Scripted())
+    assert isinstance(made, e.Restored), made
+    return made
+
+
+# -- the runner's disk ------------------------------------------------------------------------------------------------
+
+
+def test_work_is_saved_although_the_runners_disk_is_full(
+    small: Path, large: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    here, elsewhere = Workspaces(small, snapshots, CHOICE), Workspaces(large, snapshots, CHOICE)
+    workspace = begin(here, tmp_path)
+    first = saved(here)
+    fill(workspace / "rest")
+    done = saved(here, 2, first.root)
+    assert (done.workspace.branch, done.new_bytes > 0) == ("main", True)
+    back(elsewhere, done)
+    assert seen(elsewhere) == seen(here)
+    (workspace / "rest").unlink()
+    (workspace / "after").write_text("the disk has room again")
+    again = saved(here, 3, done.root)
+    back(elsewhere, again, 3)
+    assert (elsewhere.layout(SESSION).workspace / "after").read_text() == "the disk has room again"
+
+
+def test_caches_make_room_for_a_session_that_comes_back(
+    small: Path, large: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    elsewhere, here = Workspaces(large, snapshots, CHOICE), Workspaces(small, snapshots, CHOICE)
+    begin(elsewhere, tmp_path, size=DISK // 2)
+    done = saved(elsewhere)
+    here.layout("cached").create(CHOICE.uid_outside)
+    here.keep_warm("cached", "root")
+    fill(here.layout("cached").workspace / "cache")
+    assert back(here, done).source == "checkpoint"
+    assert seen(here) == seen(elsewhere)
+    assert (here.shelf.warm(), here.layout("cached").folder.exists()) == ((), False)
+
+
+def test_a_folder_that_cannot_even_be_marked_as_a_cache_gives_its_room_back(
+    small: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    here = Workspaces(small, snapshots, CHOICE)
+    workspace = begin(here, tmp_path)
+    done = saved(here)
+    fill(workspace / "rest")
+    here.keep_warm(SESSION, done.root)
+    assert (here.shelf.warm(), here.layout(SESSION).folder.exists()) == ((), False)
+    assert back(here, done).source == "checkpoint"
+
+
+def test_a_disk_that_is_too_small_leaves_the_session_for_another_and_nothing_behind(
+    small: Path, large: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    elsewhere, here = Workspaces(large, snapshots, CHOICE), Workspaces(small, snapshots, CHOICE)
+    begin(elsewhere, tmp_path, size=DISK + 1)
+    done = saved(elsewhere)
+    before = os.statvfs(small).f_bavail
+    for epoch in (2, 3):
+        with pytest.raises((OSError, BadFolder), match="No space left"):
+            here.make(restoring(epoch, repository="repo", checkpoint=checkpoint(done)), Scripted())
+        assert here.shelf.warm() == ()
+        here.put_aside(SESSION, epoch)  # as its lease ends
+        assert os.statvfs(small).f_bavail > before * 0.9, "half of a checkpoint is no salvage"
+    with new_root() as third:
+        assert back(Workspaces(third, snapshots, CHOICE), done).source == "checkpoint"
+
+
+# -- the blob store's disk --------------------------------------------------------------------------------------------
+
+
+def test_a_full_blob_folder_is_an_outage_and_the_last_good_checkpoint_stays(
+    small: Path, large: Path, tmp_path: Path
+) -> None:
+    snapshots = Direct(LocalBlobs(small), tmp_path / "keys")
+    here = Workspaces(large, snapshots, CHOICE)
+    workspace = begin(here, tmp_path)
+    first = saved(here)
+    fill(small / "other")
+    (workspace / "more").write_bytes(os.urandom(FILE))
+    failed = refused(here, 2, first.root)
+    assert (failed.code, "the blob folder: No space left" in failed.reason) == ("blobs_unavailable", True)
+    assert not snapshots.depot.blobs.has(f"roots/{SESSION}/1-2")
+    assert (workspace / "more").stat().st_size == FILE, "nothing here was touched"
+    with new_root() as other:
+        elsewhere = Workspaces(other, snapshots, CHOICE)
+        back(elsewhere, first)
+        assert not (elsewhere.layout(SESSION).workspace / "more").exists()
+        (small / "other").unlink()
+        second = saved(here, 3, first.root)
+        back(elsewhere, second, 3)
+        assert seen(elsewhere) == seen(here)
+
+
+# -- more than may be saved -------------------------------------------------------------------------------------------
+
+
+def test_too_much_is_refused_before_anything_is_uploaded_and_says_how_much_it_is(
+    large: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    here = Workspaces(large, snapshots, CHOICE)
+    workspace = begin(here, tmp_path, size=1 << 20)
+    first = saved(here)
+    (workspace / "big").write_bytes(os.urandom(2 << 20))
+    os.link(workspace / "big", workspace / "same")
+    blobs = sorted((tmp_path / "blobs").rglob("*"))
+    failed = refused(here, 2, first.root, workspace_bytes=3 << 20)
+    assert failed.code == "over_quota"
+    assert failed.reason.startswith("Workspace and home hold 3 MiB; at most 3 MiB can be saved (workspace_bytes).")
+    assert sorted((tmp_path / "blobs").rglob("*")) == blobs
+    assert isinstance(attempt(here, 3, first.root, workspace_bytes=4 << 20), e.Captured), "two names, one content"
+
+
+def test_what_was_too_much_is_saved_as_soon_as_it_fits(large: Path, snapshots: Direct, tmp_path: Path) -> None:
+    here = Workspaces(large, snapshots, CHOICE)
+    workspace = begin(here, tmp_path, size=2 << 20)
+    assert refused(here, 1, workspace_bytes=1 << 20).code == "over_quota"
+    (workspace / "one").unlink()
+    assert isinstance(attempt(here, 2, workspace_bytes=1 << 20), e.Captured)
+
+
+def test_an_outage_of_the_blobs_is_told_apart_from_them() -> None:
+    with disk(1 << 20) as gone:
+        blobs = LocalBlobs(gone / "blobs")
+        fill(gone / "rest")
+        with pytest.raises(Unavailable, match="No space left"):
+            blobs.put("packs/s/1", bytes(2 << 20))
+        assert not blobs.has("packs/s/1")
+        assert list(blobs.list("packs/")) == []
