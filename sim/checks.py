@@ -29,6 +29,7 @@ def in_the_end(store: Engine, sessions: list[str], promised: list[tuple[str, str
         log = store.events(session, 0, 1_000_000)
         of_a_log(store, s, log)
         _delivered_once(s, log, blobs)
+        _sees_only_the_past_of_its_parent(store, log, blobs)
 
 
 def of_a_log(store: Engine, s: Session, log: list[f.Envelope]) -> None:
@@ -133,15 +134,12 @@ def _delivered_once(s: Session, log: list[f.Envelope], blobs: Blobs) -> None:
                 if status == "unconfirmed":
                     unsure.add(i)
             case f.CheckpointSaved(checkpoint=saved):
-                known = at_checkpoint[max(at_checkpoint)] if at_checkpoint else []
+                known = at_checkpoint.get(saved.after, [])
                 at_checkpoint[saved.n] = [*known, *(i for i in saved.consumed if i not in known)]
             case f.EnvironmentLost():
                 held = []
-            case f.EnvironmentRestored(source="fresh"):
-                at_checkpoint = {}
-            case f.EnvironmentRolledBack(checkpoint=n):
-                held = list(at_checkpoint[n])
-                at_checkpoint = {k: v for k, v in at_checkpoint.items() if k <= n}
+            case f.EnvironmentRolledBack(checkpoint=n) | f.Rewound(checkpoint=n):
+                held = list(at_checkpoint.get(n, []))  # a fork begins with one that holds nothing of its own
     if s.checkpoint is None or (disk := blobs.roots.get(s.checkpoint.root)) is None:
         return
     memory = [i for i in disk.memory if i in inputs]
@@ -157,3 +155,17 @@ def _delivered_once(s: Session, log: list[f.Envelope], blobs: Blobs) -> None:
         raise Violation(f"{s.id}: inputs called consumed are not in the conversation: {missing}")
     if disk.remembered > len(disk.files):
         raise Violation(f"{s.id}: the conversation remembers work that the files lack")
+
+
+def _sees_only_the_past_of_its_parent(store: Engine, log: list[f.Envelope], blobs: Blobs) -> None:
+    """Whatever a fork saves, of its parent's inputs it contains those that it began with."""
+    begun = log[0].fact
+    assert isinstance(begun, f.Created)
+    if begun.forked_from is None or begun.checkpoint is None:
+        return
+    theirs = {row.id for row in store.inputs(begun.forked_from.session)}
+    theirs -= set(blobs.ever[begun.checkpoint.root].memory)
+    for e in log:
+        saved = blobs.ever[e.fact.checkpoint.root].memory if isinstance(e.fact, f.CheckpointSaved) else ()
+        if strange := theirs.intersection(saved):
+            raise Violation(f"{e.session_id}: a fork contains {strange}, which its parent heard later")

@@ -43,6 +43,12 @@ class Database:
         self._reach()
         return do(self.engine)
 
+    def alone(self, do: Callable[[Engine], T]) -> T:
+        """A call in a transaction of its own. Raises `Unavailable`, and what the call does."""
+        self._reach()
+        with self.engine.alone():
+            return do(self.engine)
+
     def _reach(self) -> None:
         if self.clock.now < self.away_until or self.clock.strikes("store_refuses"):
             raise Unavailable("the database", "it is away")

@@ -49,6 +49,8 @@ class Faults(Struct, frozen=True, kw_only=True):
     # the operators, who are no fault, but disturb
     order: float = 0.0  # per second: a runner is to drain; the order may be taken back
     rolling: float = 0.0  # once: all runners and servers are restarted, one after the other
+    erase: float = 0.0  # per second: somebody erases a session, if it is at rest
+    collector_crash: float = 0.0  # between two steps of a round of collecting
     mixed: float = 0.0  # the fleet has pools, labels, versions and disks of its own
 
 
@@ -90,6 +92,8 @@ def draw(rng: random.Random) -> Faults:
         rolling=rng.choice((0.0, 0.0, 0.0, 1.0)),
         mixed=rng.choice((0.0, 1.0)),
         restore_fails=maybe(0.02, 0.3, 0.3),
+        erase=maybe(0.005, 0.1, 0.3),
+        collector_crash=maybe(0.01, 0.3),
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bide.core import commands as c
 from bide.core import ids
+from bide.core.bounds import LIMITS
 from bide.core.handle import Done
-from bide.core.limits import LIMITS
 from bide.core.refusals import Unavailable
 from bide.core.session import Lifecycle, Session, deliverable
 from bide.store.base import Engine
@@ -34,20 +34,21 @@ class People:
         self.clock.after(1.0, self._act)
 
     def _create(self, session: str, need: Need) -> None:
-        self._send(session, self._first(session, need), tries=100)
+        self.send(session, self._first(session, need), tries=100)
 
     def _first(self, session: str, need: Need) -> c.Create:
         rng = self.clock.rng
-        limits = {name: limit.default for name, limit in LIMITS.items()}
+        limits = {name: float(limit.default) for name, limit in LIMITS.items()}  # as every store gives them back
         limits |= {"online_window_s": rng.choice((0.0, 5.0, 20.0)), "recovery_window_s": LEASE_S / 2}
         limits["checkpoint_interval_s"] = rng.choice((10.0, 600.0))
+        limits["checkpoints_kept"] = 2.0  # the fewest: what is collected too early is missed soon
         return c.Create(
             project="p", runtime="scripted", title="t", ticket="", pool=need.pool, repository="r", branch="", model="",
             author="ann", prompt=rng.choice(TEXTS), input_id=ids.mint(0, session, "prompt"), limits=limits,
             on_loss=rng.choice(("ask", "ask", "continue", "fail")), labels=need.labels,
         )  # fmt: skip
 
-    def _send(self, session: str, command: c.Command, tries: int = 3) -> None:
+    def send(self, session: str, command: c.Command, tries: int = 3) -> None:
         """A click travels like everything else, is sometimes made twice, and again where no answer comes."""
         answered = [False]
 
@@ -58,7 +59,7 @@ class People:
 
         def again() -> None:
             if not answered[0]:
-                self._send(session, command, tries - 1)
+                self.send(session, command, tries - 1)
 
         for _ in range(2 if self.clock.chance(0.1) else 1):
             self.servers.request(PEOPLE, session, command, reply)
@@ -85,7 +86,7 @@ class People:
         question = self.clock.rng.choice(s.questions)
         for author in ("ann", "ben")[: self.clock.rng.choice((1, 1, 2))]:
             choice = self.clock.rng.choice(question.options) if question.options else ""
-            self._send(
+            self.send(
                 s.id,
                 c.Answer(
                     id=self._id(s.id),
@@ -99,22 +100,22 @@ class People:
     def _close(self, s: Session) -> None:
         """After the world has healed: bring everything to an end."""
         if s.lifecycle is not Lifecycle.ENDED and not s.questions and not deliverable(s) and not s.turn.open:
-            self._send(s.id, c.Say(id=self._id(s.id), author="ann", text="finish"), tries=1)
+            self.send(s.id, c.Say(id=self._id(s.id), author="ann", text="finish"), tries=1)
 
     def _disturb(self, session: str) -> None:
         roll, input_id = self.clock.rng.random(), self._id(session)
         delivery = self.clock.rng.choice(("next_turn", "next_turn", "steer", "interrupt"))
         if roll < 0.35:
             text = self.clock.rng.choice((*TEXTS, "finish"))
-            self._send(session, c.Say(id=input_id, author="ben", text=text, delivery=delivery))  # type: ignore[arg-type]
+            self.send(session, c.Say(id=input_id, author="ben", text=text, delivery=delivery))  # type: ignore[arg-type]
         elif roll < 0.45:
-            self._send(session, c.Interrupt(id=input_id, author="ann", drop_queued=self.clock.chance(0.3)))
+            self.send(session, c.Interrupt(id=input_id, author="ann", drop_queued=self.clock.chance(0.3)))
         elif roll < 0.52:
-            self._send(session, c.Park(id=input_id, author="ann"))
+            self.send(session, c.Park(id=input_id, author="ann"))
         elif roll < 0.57:
-            self._send(session, c.Resume(id=input_id, author="ann"))
+            self.send(session, c.Resume(id=input_id, author="ann"))
         elif roll < 0.585:
-            self._send(session, c.Cancel(id=input_id, author="ann"))
+            self.send(session, c.Cancel(id=input_id, author="ann"))
 
     def _id(self, session: str) -> str:
         self.sent += 1

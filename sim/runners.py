@@ -6,9 +6,9 @@ from bide.core import placement
 from bide.core import runtime as r
 from bide.core.runner import Runner
 from bide.core.wire import Gone, Sync, SyncReply
-from sim.blobs import Blobs
 from sim.clock import Clock
 from sim.fleet import SLOTS, Build
+from sim.keeper import Keeper
 from sim.network import Network
 from sim.runtimes import Process
 from sim.servers import POLL_S, Servers
@@ -28,12 +28,12 @@ class Host(Shell):
         clock: Clock,
         network: Network,
         servers: Servers,
-        blobs: Blobs,
+        keeper: Keeper,
         witness: Witness,
         name: str,
         build: Build,
     ) -> None:
-        super().__init__(clock, servers, blobs, witness, name, build)
+        super().__init__(clock, servers, keeper, witness, name, build)
         network.places.append(name)
         self.boots = 0
         self.ordered = False  # it drains because a server said so

@@ -15,7 +15,9 @@ from bide.core.limits import OUTAGE_GAP_SHARE, PULSE_SHARE, WAKE_HOLD_SHARE
 from bide.core.placement import Runner, state_of
 from bide.core.refusals import Refused, Unavailable
 from bide.core.wire import FactsPost, Sync, SyncReply
+from bide.store import forks
 from bide.store.base import Engine
+from bide.store.keyrows import ERASED
 from sim.clock import Clock
 from sim.database import Database
 from sim.network import Network
@@ -87,16 +89,35 @@ class Servers:
         """A command from a place; the server may die before it, or after it and before the reply."""
         index = self.clock.rng.randrange(len(self.up))
 
-        def perform() -> None:
+        def hold(wanted: c.Fork) -> None:
             done: Answer
             try:
-                done = self.database.handle(session, command)
+                held = self.database.alone(lambda engine: forks.hold(engine, session, wanted))
+            except (Refused, Unavailable) as no:
+                done = no
+                self.network.send(self.name(index), source, lambda: reply(done))
+                return
+            self._then(index, lambda: perform(held))
+
+        def perform(command: c.Command) -> None:
+            done: Answer
+            try:
+                if isinstance(command, c.Create) and self.database.engine.get(ERASED, session) is not None:
+                    done = Refused("no_session", "It was erased.")
+                else:
+                    done = self.database.handle(session, command)
             except Unavailable as away:
                 done = away
             if not self._crashes(index):
                 self.network.send(self.name(index), source, lambda: reply(done))
 
-        self.network.send(source, self.name(index), lambda: self._then(index, perform))
+        def begin() -> None:
+            if isinstance(command, c.Fork):
+                hold(command)
+            else:
+                perform(command)
+
+        self.network.send(source, self.name(index), lambda: self._then(index, begin))
 
     def facts(self, runner: str, post: FactsPost, reply: Callable[[Answer], None]) -> None:
         """A runner's batch."""

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
 from bide.core.handle import Done
-from bide.core.refusals import Refused
+from bide.core.refusals import Refused, Unavailable
 from bide.core.report import awaited
 from bide.core.runner import Runner
 from bide.core.spool import Spool
 from bide.core.wire import FactsPost
-from sim.blobs import Blobs
 from sim.clock import Clock
 from sim.fleet import STEP_BYTES, Build
+from sim.keeper import Keeper, Upload
 from sim.runtimes import Disk, Process
 from sim.servers import Answer, Servers
 from sim.witness import Witness
@@ -24,8 +25,11 @@ from sim.witness import Witness
 class Shell:
     """One machine: its disks and processes, and the daemon that performs the effects. `Host` gives it its fate."""
 
-    def __init__(self, clock: Clock, servers: Servers, blobs: Blobs, witness: Witness, name: str, build: Build) -> None:
-        self.clock, self.servers, self.blobs, self.witness = clock, servers, blobs, witness
+    def __init__(
+        self, clock: Clock, servers: Servers, keeper: Keeper, witness: Witness, name: str, build: Build
+    ) -> None:
+        self.clock, self.servers, self.keeper, self.witness = clock, servers, keeper, witness
+        self.blobs = keeper.blobs
         self.name, self.build = name, build
         rng, faults = clock.rng, clock.faults
         self.skew = rng.uniform(-faults.skew_s, faults.skew_s)
@@ -40,6 +44,7 @@ class Shell:
         self.spools: dict[str, Spool] = {}
         self.saved: dict[tuple[str, int], str] = {}  # (session, epoch) -> the root that was saved last
         self.warm: dict[str, str] = {}  # session -> the root that its folder holds
+        self.basis: dict[str, str] = {}  # session -> the root that its next capture builds upon
 
     def time(self) -> float:
         """The machine's monotonic clock."""
@@ -128,20 +133,27 @@ class Shell:
         saved, session = effect.job.checkpoint, effect.session
         if not self._runs(session, effect.epoch):
             return  # it was ended while it restored
-        if self.blobs.away and saved is not None and not effect.adopt:
+        try:
+            opens = saved is None or effect.adopt or self._opens(session, saved.root)
+        except Unavailable:
             self.later(0.5, 2, lambda: self._restore(effect))
             return
         if self.clock.strikes("restore_fails", self.name):
             self.perform(self.machine.give_back(session, effect.epoch, "its disk is full"))
             return
-        warm, done = self.warm.pop(session, ""), self._restored(effect)
+        warm, done = self.warm.pop(session, ""), self._restored(effect, opens=opens)
         if isinstance(done, e.Restored):
             if saved is not None and not effect.adopt and warm == saved.root:
                 self.witness.warm(self.name, session, self.disks[session], saved.root)
             self.witness.restored(session, effect.epoch, self.disks[session], self.build.version, adopted=effect.adopt)
         self.perform(self.machine.restored(session, effect.epoch, done, self.time()))
 
-    def _restored(self, effect: e.Restore) -> e.Restored | e.NotRestored:
+    def _opens(self, session: str, root: str) -> bool:
+        if self.blobs.away:
+            raise Unavailable("the blob store", "it is away")
+        return self.keeper.can_open(session, root)
+
+    def _restored(self, effect: e.Restore, *, opens: bool) -> e.Restored | e.NotRestored:
         saved, session, cwd = effect.job.checkpoint, effect.session, f.Workspace(repository="r", cwd=self.build.root)
         if effect.adopt:
             self.clock.happened("taken_up", f"{self.name} {session[14:23]}")
@@ -151,9 +163,11 @@ class Shell:
         if saved is None:
             self.disks[session] = Disk()
             return e.Restored(source="fresh", workspace=cwd)
-        if (kept := self.blobs.roots.get(saved.root)) is None:
+        if not opens:
             return e.NotRestored(lost=True, code="blob_missing", sentence="the checkpoint's blobs are missing")
+        kept = self.blobs.roots[saved.root]
         self.disks[session] = kept.copy()
+        self.basis[session] = saved.root
         return e.Restored(source="checkpoint", workspace=cwd, memory=frozenset(kept.memory))
 
     def _spawn(self, session: str, epoch: int) -> None:
@@ -185,27 +199,45 @@ class Shell:
         self.witness.begins_to_act(session)
 
     def _capture(self, effect: e.Capture) -> None:
-        """Runtime state first, files a moment later, then the root, create-only, and last the word of it."""
-        disk, saved = self.disks[effect.session], self.disks[effect.session].copy()
-        root = f"{effect.session}/{effect.epoch}-{effect.n}"
+        """Runtime state first, files a moment later with what the store lacks of them, the keys, the root, create-only,
+        and last the word of it.
+        """
+        session, boot = effect.session, self.boot
+        disk, saved = self.disks[session], self.disks[session].copy()
+        root = f"{session}/{effect.epoch}-{effect.n}"
+        uploads: list[Upload] = []
 
         def files() -> None:
             saved.files = list(disk.files)
+            with suppress(Unavailable):
+                uploads.append(self.keeper.upload(session, self.basis.get(session, ""), saved))
             self.later(0.05, 1.5, commit)
 
         def commit() -> None:
-            done: e.Captured | e.NotCaptured
             if self.blobs.away and self.clock.rng.random() < 0.5:
                 self.later(0.5, 2, commit)  # it hangs
                 return
-            if self.blobs.away or self.clock.strikes("capture_fails", self.name):
-                done = e.NotCaptured(code="blob_store_unavailable", reason="the blob store answered 503")
-            else:
-                self.witness.writes_root(root)
-                self.blobs.put(root, saved)
-                self.saved[effect.session, effect.epoch] = root
-                done = e.Captured(root=root, files=len(saved.files), bytes=len(saved.files) * STEP_BYTES)
-            self.perform(self.machine.captured(effect.session, effect.epoch, done, self.time()))
+            if self.blobs.away or self.clock.strikes("capture_fails", self.name) or not uploads:
+                failed("the blob store answered 503")
+                return
+            try:
+                packs = self.keeper.seal(self.name, session, root, uploads[0])
+            except (Refused, Unavailable) as no:
+                failed(str(no))
+                return
+            self.clock.after(self.keeper.rng.uniform(0, 0.3), lambda: self.here(boot, lambda: put(packs)))
+
+        def put(packs: tuple[str, ...]) -> None:
+            self.witness.writes_root(root)
+            self.blobs.put(root, saved, packs)
+            self.saved[session, effect.epoch] = self.basis[session] = root
+            tell(e.Captured(root=root, files=len(saved.files), bytes=len(saved.files) * STEP_BYTES))
+
+        def failed(reason: str) -> None:
+            tell(e.NotCaptured(code="blob_store_unavailable", reason=reason))
+
+        def tell(done: e.Captured | e.NotCaptured) -> None:
+            self.perform(self.machine.captured(session, effect.epoch, done, self.time()))
 
         self.later(0.05, 1.0, files)
 

@@ -10,7 +10,7 @@ from bide.core.handle import Done
 from bide.core.limits import DISK_FLOOR_BYTES
 from bide.core.run import Run
 from bide.core.runner import Runner
-from bide.core.session import Lifecycle, Session, deliverable, wake_at
+from bide.core.session import Lifecycle, Session, deliverable, rewinding, wake_at
 from bide.store.base import Engine
 from sim.blobs import Blobs
 from sim.clock import Clock
@@ -50,6 +50,9 @@ class Line:
         self.counts: dict[int, int] = {}  # epoch -> its next n
         self.steps: list[tuple[Place, str]] = []  # work that the log tells of and no loss has taken away
         self.saves: dict[int, Place] = {}  # checkpoint -> what it contains comes before this
+        self.worked: dict[int, list[tuple[Place, str]]] = {}  # checkpoint -> the work that it contains
+        self.roots: dict[int, str] = {}  # checkpoint -> where it was written
+        self.stands = 0  # the checkpoint that it would be restored from; 0: none
         self.spared_until = 0.0  # its runner may still come back with everything
 
 
@@ -99,10 +102,17 @@ class Witness:
                 kept = [(place, step) for place, step in line.steps if place < line.saves[n]]
                 if len(kept) < len(line.steps) and not lost:
                     raise Violation(f"{e.session_id}: work was rolled back, and nothing is called lost")
-                line.steps = kept
-                line.saves = {k: place for k, place in line.saves.items() if k <= n}
+                line.steps, line.stands = kept, n
             case f.EnvironmentLost() | f.EnvironmentRestored(source="fresh"):
-                line.steps, line.saves = [], {}
+                line.steps, line.stands = [], 0
+            case f.Rewound(checkpoint=n):
+                end = line.saves[line.stands] if line.stands else (0, 0)
+                if gone := [step for place, step in line.steps if place >= end]:
+                    raise Violation(f"{e.session_id}: it went back, {gone} was not saved, and nobody was told")
+                line.steps, line.stands = list(line.worked[n]), n
+            case f.Created(checkpoint=begins) if begins is not None:
+                line.saves[begins.n], line.worked[begins.n], line.roots[begins.n] = (0, 0), [], begins.root
+                line.stands = begins.n
 
     def _from_a_runner(self, e: f.Envelope, line: Line) -> None:
         if e.n != line.counts.get(e.epoch, 0):
@@ -147,7 +157,11 @@ class Witness:
         disk = self.blobs.ever.get(saved.root)
         if disk is None:
             raise Violation(f"{e.session_id}: checkpoint {saved.root} is current, and was never written")
+        if saved.n in line.saves:
+            raise Violation(f"{e.session_id}: two checkpoints have the number {saved.n}")
         line.saves[saved.n] = end = (saved.epoch, saved.at_n)
+        line.worked[saved.n] = [(place, step) for place, step in line.steps if place < end]
+        line.roots[saved.n], line.stands = saved.root, saved.n
         lacking = [step for place, step in line.steps if place < end and step not in disk.files]
         lacking += [i for i in saved.consumed if i not in disk.memory]
         if lacking:
@@ -196,7 +210,11 @@ class Witness:
 
     def restored(self, session: str, epoch: int, disk: Disk, version: int, *, adopted: bool) -> None:
         """A workspace is there, and its runtime is about to start."""
-        line = self._lines[session]
+        line, s = self._lines[session], self.engine.session(session)
+        current = s is not None and s.lease is not None and s.epoch == epoch
+        root = line.roots[line.stands] if line.stands else ""
+        if current and not adopted and not disk.same(self.blobs.ever[root] if root else Disk()):
+            raise Violation(f"{session}: it goes on with something else than {root or 'a fresh workspace'}")
         if disk.version > version:
             raise Violation(f"{session}: version {version} is given what version {disk.version} wrote")
         if not adopted or line.epoch != epoch:
@@ -244,6 +262,8 @@ class Witness:
         s = self.engine.session(run.session)
         if s is None or s.epoch != run.epoch or s.lease is None or run.place != "here" or run.outbox.unacked:
             return
+        if rewinding(s):
+            return  # the next one hears of them
         known = {p.id for p in run.deliveries.queue} | set(run.deliveries.untaken)
         gone = [p.id for p in deliverable(s) if p.seq <= run.cursor and p.id not in known]
         if gone:

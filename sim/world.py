@@ -15,10 +15,12 @@ from bide.store.base import Engine
 from bide.store.memory import MemoryStore
 from sim import checks
 from sim.blobs import Blobs
+from sim.branchers import Branchers
 from sim.clock import Clock
 from sim.database import Database
 from sim.faults import ENDS_BY, HEALS_AT, Faults, draw
 from sim.fleet import builds, needs
+from sim.keeper import Keeper
 from sim.network import Network
 from sim.operators import Operators
 from sim.people import People
@@ -57,17 +59,20 @@ class World:
         self.database.observe = self._observe
         self.network = Network(self.clock)
         self.servers = Servers(self.clock, self.network, self.database, rng.randint(1, 3))
-        self.blobs = Blobs(self.clock)
+        apart = random.Random(f"keeper {seed}")
+        self.blobs = Blobs(self.clock, apart)
+        self.keeper = Keeper(self.clock, self.database, self.blobs, apart)
         self.witness = Witness(self.clock, self.store, self.blobs)
         self.witness.calm_until = lambda: max(self.calm_from, self.servers.awoke or -LEASE_S) + LEASE_S
         self.trace = hashlib.blake2b()
         machines = builds(rng, rng.randint(2, 4), mixed=bool(faults.mixed))
         self.hosts = [
-            Host(self.clock, self.network, self.servers, self.blobs, self.witness, f"runner{i}", build)
+            Host(self.clock, self.network, self.servers, self.keeper, self.witness, f"runner{i}", build)
             for i, build in enumerate(machines)
         ]
         self.witness.hosts = list(self.hosts)
         self.people = People(self.clock, self.servers, self.store, needs(rng, rng.randint(1, 3), machines))
+        self.branchers = Branchers(self.clock, self.people, random.Random(f"branches {seed}"))
         self.operators = Operators(self.clock, self.servers, self.store, self.hosts, last=bool(faults.order))
         self.clock.after(1.0, self._each_second)
         self._plan(faults.store_away, self._store_goes)
@@ -76,7 +81,10 @@ class World:
     def run(self) -> str:
         """Plays it to its end; gives the digest of everything that was written. Raises `Violation`."""
         self.clock.run(ENDS_BY, self._all_ended)
-        checks.in_the_end(self.store, self.people.sessions, self.people.promised, self.blobs)
+        left = [session for session in self.people.sessions if session not in self.keeper.erased]
+        promised = [(session, i) for session, i in self.people.promised if session not in self.keeper.erased]
+        checks.in_the_end(self.store, left, promised, self.blobs)
+        self.keeper.in_the_end(left)
         return self.trace.hexdigest()
 
     def _observe(self, done: Done) -> None:
@@ -85,12 +93,15 @@ class World:
             self.trace.update(codec.encode_fact(envelope.fact))
             self.tell(envelope, self.clock.now)
         self.witness.wrote(done)
+        if done.fork is not None:
+            self.people.sessions.append(done.fork.session.id)
+            self._observe(done.fork)
 
     def _all_ended(self) -> bool:
         if self.clock.now < HEALS_AT or self.clock.steps % 64:
             return False
-        known = (self.store.session(session) for session in self.people.sessions)
-        return all(s is not None and s.lifecycle == "ended" for s in known)
+        known = (self.store.session(i) for i in self.people.sessions if i not in self.keeper.erased)
+        return all(s is not None and s.lifecycle == "ended" for s in known) and self.keeper.quiet()
 
     # -- what befalls all of it ---------------------------------------------------------------------------------------
 
@@ -106,6 +117,8 @@ class World:
             self._jump(-rng.uniform(0.1, 60))
         if self.clock.chance(self.clock.faults.blob_lost):
             self.blobs.lose()
+        self.keeper.each_second(self.people.sessions)
+        self.branchers.each_second()
         self.witness.look(self.people.sessions)
 
     def _jump(self, seconds: float) -> None:

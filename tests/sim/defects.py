@@ -178,7 +178,7 @@ def held_until_ignored(patch: pytest.MonkeyPatch) -> None:
         patch.setattr(room, "claimable", lambda s, now: s.lifecycle == "queued" and not s.recovery_until)
 
 
-@BED.within(120, clock_jump=0.2, clock_back=0.05, server_stall=0.02, slow=0.2, cut=0.2)
+@BED.within(120, clock_jump=0.1, server_stall=0.04, slow=0.3, cut=0.1)
 def held_by_the_clock_alone(patch: pytest.MonkeyPatch) -> None:
     """The same, where the database's clock jumps: a laptop that slept in the middle of a start."""
     _starts_given_up_at_once(patch)

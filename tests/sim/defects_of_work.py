@@ -51,13 +51,13 @@ def a_tails_checkpoint_under_the_new_epoch(patch: pytest.MonkeyPatch) -> None:
 @BED.within(60, runner_crash=0.06, disk_lost=1.0)
 def saved_in_mid_turn_is_saved_for_good(patch: pytest.MonkeyPatch) -> None:
     """The end of a turn that was saved in its middle is lost without a word."""
-    checkpointed = evolve._checkpointed
+    checkpointed = evolve.checkpoint_after
 
     def trusting(s: Session, envelope: f.Envelope) -> Session:
         after = checkpointed(s, envelope)
         return after if s.turn.open else replace(after, unsaved=Unsaved())
 
-    patch.setattr(evolve, "_checkpointed", trusting)
+    patch.setattr(evolve, "checkpoint_after", trusting)
 
 
 @BED.within(60, runner_crash=0.05, disk_lost=1.0)
