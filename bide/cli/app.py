@@ -13,8 +13,12 @@ from bide.cli.commands import COMMANDS, WrongUse
 
 # Of commands whose optional words cyclopts would call [ARGS].
 USAGE = {
+    "files": "Usage: bide files [OPTIONS] SESSION [PATH]",
+    "diff": "Usage: bide diff [OPTIONS] SESSION [PATH]",
+    "fsck": "Usage: bide fsck [OPTIONS] [SESSION]",
     "answer": "Usage: bide answer [OPTIONS] QUESTION [TEXT]",
     "interrupt": "Usage: bide interrupt [OPTIONS] SESSION [TEXT]",
+    "run": "Usage: bide run [OPTIONS] REPO TASK",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -12,8 +12,9 @@ from msgspec import Struct
 from bide.cli import when
 from bide.core import limits
 from bide.core.refusals import Refused, Unavailable
-from bide.server.blobs import BlobFolder
-from bide.server.serve import open_blobs
+from bide.server.blobs import Blobs
+from bide.snapshots.blobs.objects import AccessKey
+from bide.snapshots.blobs.opened import open_blobs
 from bide.store.postgres_link import Link, place
 from bide.store.sqlite_file import inspect
 from bide.store.statements import statements, steps
@@ -115,46 +116,19 @@ def _sqlite(path: Path) -> Check:
     return Check(name="database", ok=True, detail=f"{path}, {when.size(path.stat().st_size)}")
 
 
-async def blob_store(url: str, key: str) -> Check:
-    """Whether objects can be made once and not twice, read, and removed again. `key` is one that nobody has."""
+async def blob_store(url: str, key: AccessKey | None) -> Check:
+    """Whether objects can be made once and not twice, read, and removed again."""
     try:
         scheme, _, rest = url.partition(":")
         folder = Path(rest.removeprefix("//"))
         if scheme == "file" and rest and not await asyncio.to_thread(folder.exists):
             return Check(name="blob store", ok=True, detail=f"{folder} (not made yet)")
         began = time.monotonic()
-        wrong = await _try(open_blobs(url), key)
+        await Blobs(open_blobs(url, key)).prove()
         took = f"{(time.monotonic() - began) * 1000:.0f} ms"
     except Refused as refused:
         return Check(name="blob store", ok=False, detail=refused.sentence, hint=refused.hint)
     except Unavailable as away:
         hint = "Check that it is there, that this user may write to it, and its free space."
         return Check(name="blob store", ok=False, detail=f"{away.what} is away: {away.why}.", hint=hint)
-    if wrong:
-        hint = "Checkpoints would not be safe there: use a file system or a store that keeps to it."
-        return Check(name="blob store", ok=False, detail=wrong, hint=hint)
     return Check(name="blob store", ok=True, detail=f"{url}; written, read and removed in {took}")
-
-
-async def _try(blobs: BlobFolder, key: str) -> str:
-    """What it does not keep to, as a sentence."""
-    content = f"bide doctor {key}".encode()
-    try:
-        if not await blobs.put(key, _parts(content)):
-            return "It says that an object is there which nobody has made."
-        if await blobs.put(key, _parts(b"another")):
-            return "It lets an object be overwritten."
-        _, parts = await blobs.get(key)
-        if b"".join([part async for part in parts]) != content:
-            return "It gives back other bytes than it was given."
-    finally:
-        await blobs.delete(key)
-    try:
-        await blobs.size(key)
-    except Refused:
-        return ""
-    return "It keeps an object that was removed."
-
-
-async def _parts(content: bytes) -> AsyncIterator[bytes]:
-    yield content

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -44,7 +43,9 @@ async def doctor(
     database: Annotated[
         str | None, Parameter(help="postgresql://… or sqlite:PATH to look at. Else what a server here would use.")
     ] = None,
-    blobs: Annotated[str | None, Parameter(help="file:FOLDER to look at. Else what a server here would use.")] = None,
+    blobs: Annotated[
+        str | None, Parameter(help="file:FOLDER or s3://… to look at. Else what a server here would use.")
+    ] = None,
     server_only: Annotated[
         bool, Parameter(help="No runner is to work here: what only runners need is not looked for.")
     ] = False,
@@ -132,7 +133,7 @@ async def _stores(given: dict[str, str | None]) -> list[Check]:
     """What a server would use that is started here with the same settings."""
     config = load(given, {name: value for name, value in os.environ.items() if name not in local_runner.VARIABLES})
     found = await asyncio.to_thread(checkup.database, config.database)
-    return [*found, await checkup.blob_store(config.blobs, f"doctor/{uuid.uuid4()}")]
+    return [*found, await checkup.blob_store(config.blobs, config.access_key)]
 
 
 def _runtimes() -> list[Check]:

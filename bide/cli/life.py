@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -33,15 +34,22 @@ async def extend(
     session: SessionName,
     /,
     *,
-    until: Annotated[Moment, Parameter(help="+3d, monday, 'monday 09:00', or an ISO 8601 time.")],
+    until: Annotated[Moment, Parameter(help="'in 3 days', monday, 'monday 09:00', or an ISO 8601 time.")],
     flags: Flags = FLAGS,
 ) -> None:
-    """Keep a parked or ended session until then. A day without a time means the end of that day."""
+    """Keep a parked or ended session until then. A day without a time means the end of that day.
+
+    What names no zone is read by this machine's clock. What was understood is shown with its zone.
+    """
     async with flags.client() as client:
         found = await client.extend(await client.session_id(session), until.isoformat().replace("+00:00", "Z"))
     _receipt(found, flags)
     if not flags.json:
-        out.tell(f"Until {when.local(until):%A %Y-%m-%d %H:%M %Z}.")
+        out.tell(f"Until {when.local(until):%A %Y-%m-%d %H:%M %Z}, {when.span(_left_s(until))} from now.")
+
+
+def _left_s(until: datetime) -> float:
+    return (until - datetime.now(UTC)).total_seconds()
 
 
 def _receipt(found: shapes.Receipt, flags: Flags) -> None:

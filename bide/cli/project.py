@@ -6,15 +6,15 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from bide.cli import limits, out, tables, when
+from bide.cli import erase, limits, out, tables, when
 from bide.cli.flags import FLAGS, Flags
 from bide.cli.run import repository as absolute
 from bide.client import shapes
-from bide.core.limits import LIMITS
+from bide.core.bounds import LIMITS
 from bide.core.refusals import Refused
 from bide.server.settings import WORDS
 
-project = App(name="project", help="List, show and set up projects.")
+project = App(name="project", help="List, show, set up and delete projects.")
 Name = Annotated[str, Parameter(help="The project's name.")]
 
 
@@ -64,6 +64,13 @@ async def set_up(
             name, repository=absolute(repository) if repository else None, settings=own if settings else None
         )
     _print(found, flags)
+
+
+@project.command
+async def rm(name: Name, /, *, flags: Flags = FLAGS) -> None:
+    """Delete a project with all its sessions, unless a runner holds one of them. The repository is not touched."""
+    async with flags.client() as client:
+        erase.told(await client.delete_project(name), flags)
 
 
 def _own(found: shapes.Project) -> dict[str, float | str]:

@@ -39,8 +39,9 @@ async def ps(
 def _row(one: shapes.Session, names: list[str], now: datetime) -> tuple[str, ...]:
     ended = one["shown"] == "ended"
     step = one["summary"] or one["next_step"] if ended else f"{one['must_act']}: {tables.step(one)}"
+    kept = tables.kept(one, now)
     title = inert.line(f"{one['project']}: {one['title']}")
     return (
         tables.short(one["id"], names), one["shown"], when.since(one["since"], now),
-        f"{title}\n{inert.line(step)}",
+        "\n".join(filter(None, (title, inert.line(step), f"kept until {kept}" if kept else ""))),
     )  # fmt: skip

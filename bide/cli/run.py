@@ -10,6 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bide.cli import limits, out, tables, when
+from bide.cli.commands import WrongUse
 from bide.cli.flags import FLAGS, Duration, Flags, text_of
 from bide.client import Client, shapes
 from bide.core.refusals import Refused
@@ -18,8 +19,8 @@ FAILED = 1
 
 
 async def run(
-    repo: Annotated[str, Parameter(help="A git URL, or the path of a repository on the server's machine.")],
-    task: Annotated[str, Parameter(help="What to do; `-` reads it from stdin.", allow_leading_hyphen=True)],
+    repo: Annotated[str, Parameter(help="A git URL, or the path of a repository on the server's machine.")] = "",
+    task: Annotated[str, Parameter(help="What to do; `-` reads it from stdin.", allow_leading_hyphen=True)] = "",
     /,
     *,
     project: Annotated[str, Parameter(help="Name of the project; else the repository's own is made or reused.")] = "",
@@ -42,28 +43,28 @@ async def run(
         shapes.Shown | None, Parameter(help="Return once the session is shown as this, or has ended.")
     ] = None,
     timeout: Annotated[Duration | None, Parameter(help="Wait at most so long; exit code 8 after it.")] = None,
+    recap: Annotated[
+        str,
+        Parameter(
+            help="Take up this session, e.g. one that is no longer kept: the new one is told its task, what was asked and "
+            "answered, and its last words. REPO and TASK may be left out then."
+        ),
+    ] = "",
     dry_run: Annotated[bool, Parameter(help="Start nothing; print the limits that would hold.")] = False,
     key: Annotated[str, Parameter(help="Idempotency key: the same key is the same session.")] = "",
     flags: Flags = FLAGS,
 ) -> int:
     """Start a session on a repository. It works on by itself; `bide attach` follows it."""
+    if not (repo and task) and not recap:
+        raise WrongUse("It needs a repository and a task.", "See `bide run --help`.")
     windows = {"online_window_s": online_window, "retention_s": retention}
     async with flags.client() as client:
         started = await client.create_session(
-            text_of(task),
-            repository=repository(repo),
-            project=project,
-            branch=branch,
-            title=title,
-            ticket=ticket,
-            runtime=runtime,
-            pool=pool,
-            model=model,
-            labels=label,
-            settings={name: value for name, value in windows.items() if value is not None},
-            dry_run=dry_run,
-            key=key,
-        )
+            text_of(task), repository=repository(repo) if repo else "", project=project, branch=branch, title=title,
+            ticket=ticket, runtime=runtime, pool=pool, model=model, labels=label,
+            settings={name: value for name, value in windows.items() if value is not None}, dry_run=dry_run,
+            recap_of=await client.session_id(recap) if recap else "", key=key,
+        )  # fmt: skip
         if dry_run:
             _print_dry(started, flags)
             return 0
@@ -124,6 +125,7 @@ def _print_dry(started: shapes.Started, flags: Flags) -> None:
         ("runtime", session["runtime"]),
         ("pool", session["pool"]),
         ("waits for", when.span(session["limits"]["online_window_s"]) + ", then parks"),
+        ("is kept", when.span(session["limits"]["retention_s"]) + " after it last did anything, then deleted"),
         ("now", session["reason"]),
     ]
     out.say(f"Nothing was started. It would be:\n\n{tables.fields(rows)}\n")

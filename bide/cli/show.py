@@ -11,7 +11,7 @@ from bide.cli import inert, out, tables, timeline, when
 from bide.cli.flags import FLAGS, Flags, SessionName
 from bide.client import Client, shapes
 
-LOSSES = ("environment.rolled_back", "environment.lost")
+LOSSES = ("environment.rolled_back", "environment.lost", "environment.expired")
 CHECKPOINTS_SHOWN, INPUTS_SHOWN = 5, 10
 
 
@@ -50,7 +50,8 @@ async def _losses(client: Client, session: str, names: timeline.Names) -> list[d
 
 
 def _head(one: shapes.Session, now: datetime) -> list[tuple[str, str]]:
-    place, saved = one["workspace"], one["checkpoint"]
+    place, saved, source = one["workspace"], one["checkpoint"], one.get("forked_from")
+    back = f"; last taken back to checkpoint {one['rewound_to']}" if one.get("rewound_to") else ""
     where = f"on {one['runner_name']}, epoch {one['epoch']}" if one["runner"] else "on no runner"
     branch = f"{place['branch']} {place['head'][:12]}".strip()
     cost, window = one["cost"], when.span(one["limits"].get("online_window_s", 0))
@@ -62,14 +63,18 @@ def _head(one: shapes.Session, now: datetime) -> list[tuple[str, str]]:
         ("summary", one["summary"]),
         ("project", f"{one['project']}  {place['repository']}".rstrip()),
         ("ticket", one["ticket"] or ""),
+        ("fork of", f"session {source['session']}, checkpoint {source['checkpoint']}" if source else ""),
         ("branch", branch),
         ("folder", place["cwd"]),
         ("runtime", f"{one['runtime']} {one['model']}".rstrip() + f", conversation {one['runtime_session_id']}"),
         ("pool", ", ".join((one["pool"], *(f"labelled {label}" for label in one["labels"])))),
         ("runs", f"{where}, turn {one['turn']['n']}"),
         ("workspace", _environment(one["environment"])),
-        ("saved", f"checkpoint {saved['n']}, {when.since(saved['saved_at'], now)} ago" if saved else "nothing yet"),
-        ("kept until", when.clock(one["expires_at"]) if one["shown"] in ("parked", "ended") else ""),
+        (
+            "saved",
+            f"checkpoint {saved['n']}, {when.since(saved['saved_at'], now)} ago" + back if saved else "nothing yet",
+        ),
+        ("kept until", tables.kept(one, now)),
         ("cost", f"{cost['usd']:.2f} USD, {cost['tokens']} tokens" if cost["tokens"] or cost["usd"] else ""),
         ("waits for", f"{window}, then parks" if one["lifecycle"] == "active" else ""),
     ]
@@ -118,7 +123,10 @@ def _loss(one: dict[str, Any], names: timeline.Names) -> str:
 def _checkpoint(one: shapes.Checkpoint) -> str:
     quiet = "" if one["consistency"] == "quiet" else ", taken while the turn ran"
     size = f"{one['files']} files, {when.size(one['bytes'])}, {when.size(one['new_bytes'])} new"
-    return f"  {one['n']:>3}  {when.clock(one['saved_at'])}  turn {one['turn']}: {size}{quiet}"
+    gone = ", not kept any more" if one.get("available") is False else ""
+    # Only where it does not follow from the one above it: another line begins there.
+    line = f", built upon {one['after']}" if one.get("after") and one["after"] != one["n"] - 1 else ""
+    return f"  {one['n']:>3}  {when.clock(one['saved_at'])}  turn {one['turn']}: {size}{quiet}{line}{gone}"
 
 
 def _indented(lines: Sequence[str]) -> str:

@@ -94,6 +94,14 @@ def step(session: shapes.Session) -> str:
     return session["next_step"] + (f" ({reason})" if reason else "")
 
 
+def kept(session: shapes.Session, now: datetime) -> str:
+    """Until when something of a session is kept that is parked or has ended; empty where nothing is."""
+    gone = session["environment"]["state"] == "expired"
+    if session["shown"] not in ("parked", "ended") or not session["expires_at"]:
+        return ""
+    return f"{when.until(session['expires_at'], now)}{', then deleted' if gone else ''}"
+
+
 def told(session: shapes.Session, now: datetime) -> str:
     """One session in one sentence."""
     return f"{short(session['id'])}  {state(session)} for {when.since(session['since'], now)}: {session['next_step']}"
@@ -118,6 +126,10 @@ def receipt(found: shapes.Receipt) -> str:
             return "Resuming; `bide ps` shows when it is there."
         case ("resume", "accepted"):
             return "Still parking; then it resumes."
+        case ("rewind", "accepted"):
+            return "It stops and is saved first, then it goes back; `bide ps` shows when it is done."
+        case ("rewind", "consumed"):
+            return f"{how[:1].upper()}{how[1:]}. A message goes on from there."
         case ("extend", "consumed"):
             return "It is kept longer."
         case ("message" | "answer", "accepted"):

@@ -112,6 +112,22 @@ def _message(body: Body) -> tuple[str, str]:
     return "message", way + body["text"]
 
 
+def _created(body: Body) -> tuple[str, str]:
+    source = body.get("forked_from")
+    begins = f", with checkpoint {source['checkpoint']} of session {short(source['session'])}" if source else ""
+    return "session", f"created in {body['project']} for {body['runtime']}{begins}"
+
+
+def _fork(body: Body) -> tuple[str, str]:
+    source = f"from checkpoint {body['checkpoint']}" if body["checkpoint"] else "from the newest checkpoint"
+    return "fork", f"forks the session {source}" + (f": {body['text']}" if body.get("text") else "")
+
+
+def _rewound(body: Body) -> tuple[str, str]:
+    moved = [f"{when.count(len(body[word]), 'input')} {word}" for word in ("abandoned", "restored") if body[word]]
+    return "session", f"is back at checkpoint {body['checkpoint']}" + (f": {', '.join(moved)}" if moved else "")
+
+
 def _answer(body: Body) -> tuple[str, str]:
     said = "; ".join(filter(None, ("declines" if body.get("decline") else "", *body["choices"], body["text"])))
     return "answer", f"[answer to {short(body['question_id'])}] {said}"
@@ -164,8 +180,36 @@ def _saved(body: Body) -> tuple[str, str]:
 
 
 def _parked(body: Body) -> tuple[str, str]:
-    kept = f", kept until {when.clock(body['expires_at'])}" if body.get("expires_at") else ""
-    return "session", f"parked with checkpoint {body['checkpoint']} in {when.span(body['seconds'])}{kept}"
+    return (
+        "session", f"parked with checkpoint {body['checkpoint']} in {when.span(body['seconds'])}{_kept(body)}"
+    )  # fmt: skip
+
+
+def _ended(body: Body) -> tuple[str, str]:
+    kept = "" if body["outcome"] == "expired" else _kept(body)
+    return "session", f"ended, {body['outcome']}{kept}" + (f": {body['summary']}" if body["summary"] else "")
+
+
+def _kept(body: Body) -> str:
+    return f", kept until {_moment(body['expires_at'])}" if body.get("expires_at") else ""
+
+
+def _moment(text: str) -> str:
+    """With its zone and day: a log is read at other times and in other places."""
+    at = when.parsed(text)
+    return f"{when.local(at):%a} {when.local(at).day} {when.local(at):%b %Y %H:%M %Z}" if at else ""
+
+
+def _expiring(body: Body) -> tuple[str, str]:
+    left, until = when.span(body["left_s"]), _moment(body["expires_at"])
+    return (
+        "KEEPING",
+        f"its workspace and conversation are deleted in {left}, {until}; a message or `bide extend` keeps them",
+    )
+
+
+def _expired(body: Body) -> tuple[str, str]:
+    return "LOSS", "its workspace and conversation are deleted: nobody came back to it while it was kept"
 
 
 def _trouble(body: Body) -> tuple[str, str]:
@@ -177,15 +221,18 @@ def _turn_ended(body: Body) -> tuple[str, str]:
 
 
 TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
-    "session.created": lambda b: ("session", f"created in {b['project']} for {b['runtime']}"),
+    "session.created": _created,
     "session.queued": lambda b: ("session", f"queued: {b['reason']}" if b["reason"] else "queued"),
     "session.leased": lambda b: ("session", f"taken by runner {b['runner_name'] or b['runner']}"),
     "session.resuming": lambda b: ("session", f"resumes from checkpoint {b['checkpoint']}"),
     "session.parking": lambda b: ("session", f"parks: {b['reason']}"),
     "session.parked": _parked,
     "session.interrupted": lambda b: ("session", f"lost its runner: {b['reason']}"),
-    "session.ended": lambda b: ("session", f"ended, {b['outcome']}" + (f": {b['summary']}" if b["summary"] else "")),
+    "session.ended": _ended,
+    "session.expiring": _expiring,
     "session.reopened": lambda b: ("session", "goes on"),
+    "session.forked": lambda b: ("session", f"session {short(b['session'])} begins with checkpoint {b['checkpoint']}"),
+    "session.rewound": _rewound,
     "turn.started": lambda b: ("turn", "begins"),
     "turn.ended": _turn_ended,
     "user.message": _message,
@@ -194,7 +241,9 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "user.cancel": lambda b: ("cancel", "cancels the session"),
     "user.park": lambda b: ("park", "parks the session"),
     "user.resume": lambda b: ("resume", "resumes the session"),
-    "user.extend": lambda b: ("extend", f"keeps the session until {when.clock(b['until'])}"),
+    "user.extend": lambda b: ("extend", f"keeps the session until {_moment(b['until'])}"),
+    "user.fork": _fork,
+    "user.rewind": lambda b: ("rewind", f"takes the session back to checkpoint {b['checkpoint']}"),
     "user.receipt": _receipt,
     "assistant.message": lambda b: ("says", b["text"]),
     "assistant.thought": lambda b: ("thinks", b["text"]),
@@ -209,6 +258,7 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "environment.moved": lambda b: ("workspace", f"moved from {b['from']} to {b['to']}"),
     "environment.rolled_back": _rolled_back,
     "environment.lost": _gone,
+    "environment.expired": _expired,
     "runtime.started": lambda b: ("runtime", f"{b['runtime']} {b['version']} started"),
     "runtime.resumed": lambda b: (
         "runtime",

@@ -34,7 +34,8 @@ def up(
         Parameter(help="sqlite:PATH or postgresql://…, which servers may share. Else bide.sqlite in the folder."),
     ] = None,
     blobs: Annotated[
-        str | None, Parameter(help="file:FOLDER, the same for all servers of a database. Else blobs in the folder.")
+        str | None,
+        Parameter(help="file:FOLDER or s3://BUCKET/PREFIX, one for all servers of a database. Else in the folder."),
     ] = None,
     no_runner: Annotated[bool, Parameter(help="Only the server.")] = False,
     slots: Annotated[Count, Parameter(help="How many sessions the runner works on at once (4).")] = SLOTS_DEFAULT,

@@ -12,7 +12,9 @@ from typing import Any, Self, cast
 from urllib.parse import quote
 
 from bide.client import shapes
+from bide.client.archives import Archives
 from bide.client.connection import Connection, find
+from bide.client.erasing import Erasing
 from bide.client.follow import Trouble, follow
 from bide.client.transport import Transport
 from bide.core import ids, limits
@@ -23,7 +25,7 @@ _TRANSCRIPT = ("assistant.", "tool.", "cost", "raw")  # these never change what 
 _LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-class Client:
+class Client(Erasing, Archives):
     """A connection to one server, as an async context manager.
 
     Every method raises `Refused` (code, sentence, hint) for what the server refuses, and `Refused('unreachable')` when
@@ -69,7 +71,7 @@ class Client:
 
     async def create_session(
         self,
-        prompt: str,
+        prompt: str = "",
         *,
         repository: str = "",
         project: str = "",
@@ -82,16 +84,17 @@ class Client:
         labels: Sequence[str] = (),
         settings: Mapping[str, float | str] | None = None,
         dry_run: bool = False,
+        recap_of: str = "",
         key: str = "",
     ) -> shapes.Started:
         """Starts a session on a repository (whose project is made or reused) or in a project.
 
-        With `dry_run` nothing is stored: the answer says what would come of it. The same `key` is the same session.
+        With `recap_of` it is told the history of that session, and begins as it did where nothing else is said. With `dry_run` nothing is stored: the answer says what would come of it. The same `key` is the same session.
         """
         given: dict[str, Any] = {
             "repository": repository, "project": project, "branch": branch, "title": title, "ticket": ticket,
             "runtime": runtime, "pool": pool, "model": model,
-            "labels": list(labels),
+            "labels": list(labels), "recap_of": recap_of,
         }  # fmt: skip
         body = {name: value for name, value in given.items() if value}
         body |= {"prompt": prompt, "settings": dict(settings or {}), "dry_run": dry_run}
@@ -180,6 +183,19 @@ class Client:
     async def extend(self, session: str, until: str, *, key: str = "") -> shapes.Receipt:
         """Keeps a parked or ended session until then (RFC 3339 with a zone)."""
         return await self._one(session, key, type="user.extend", until=until)
+
+    async def fork(
+        self, session: str, *, checkpoint: int | None = None, title: str = "", text: str = "", key: str = ""
+    ) -> shapes.Session:
+        """Begins another session with a checkpoint, by default the newest; with a `text` it goes to work at once."""
+        body: dict[str, Any] = {"checkpoint": checkpoint, "title": title, "text": text}
+        path = f"/v1/sessions/{_id(session)}/fork"
+        answer = await self._transport.ask("POST", path, body=body if key else {"id": _fresh(), **body}, key=key)
+        return cast("shapes.Session", answer)
+
+    async def rewind(self, session: str, checkpoint: int, *, key: str = "") -> shapes.Receipt:
+        """Takes the session back to one of its checkpoints; what came after stays reachable by another rewind."""
+        return await self._one(session, key, type="user.rewind", checkpoint=checkpoint)
 
     # -- the log ------------------------------------------------------------------------------------------------------
 

@@ -75,6 +75,15 @@ class Checkpoint(TypedDict):
     root: str
     workspace: Workspace
     runtime_version: str
+    after: int | None
+    available: bool | None
+
+
+class ForkedFrom(TypedDict):
+    """The other session, and the number of its checkpoint that this one began with."""
+
+    session: str
+    checkpoint: int
 
 
 class Session(TypedDict):
@@ -104,6 +113,8 @@ class Session(TypedDict):
     epoch: int
     last_seq: int
     checkpoint: Checkpoint | None
+    forked_from: ForkedFrom | None
+    rewound_to: int | None
     workspace: Workspace
     limits: dict[str, float]
     on_loss: str
@@ -228,6 +239,91 @@ class Drain(TypedDict):
     deadline_at: str
     by: str
     sessions: list[DrainLine]
+
+
+class FileEntry(TypedDict):
+    """One thing in a checkpoint. `path_b64` (URL-safe base64) is set where the bytes of the path are not UTF-8."""
+
+    name: str
+    path: str
+    path_b64: str | None
+    kind: Literal["file", "folder", "link"]
+    mode: str
+    mtime: str
+    size: int
+    target: str | None
+    twin_of: str | None
+
+
+class Files(TypedDict):
+    """What is at a path of a checkpoint: `items` are what stands in a folder, or the thing itself."""
+
+    checkpoint: int
+    tree: str
+    path: str
+    kind: Literal["file", "folder", "link"]
+    items: list[FileEntry]
+    next: str | None
+
+
+class FileDiff(TypedDict):
+    """One path that differs. `patch` is in git's form, `patch_b64` its bytes where they are not UTF-8."""
+
+    path: str
+    path_b64: str | None
+    change: Literal["added", "removed", "changed"]
+    kind: Literal["file", "folder", "link"]
+    old_mode: str | None
+    new_mode: str | None
+    added: int
+    removed: int
+    size: int
+    files: int
+    binary: bool
+    large: bool
+    cut: bool
+    patch: str | None
+    patch_b64: str | None
+
+
+class Diff(TypedDict):
+    """What differs between two checkpoints."""
+
+    since: int
+    checkpoint: int
+    tree: str
+    items: list[FileDiff]
+    next: str | None
+
+
+class LostItem(TypedDict):
+    """One thing that cannot be brought back."""
+
+    what: str
+    bytes: int
+    reason: str
+
+
+class Checked(TypedDict):
+    """What was found out about one checkpoint: `state` is whole, damaged or gone."""
+
+    session_id: str
+    checkpoint: int
+    state: Literal["whole", "damaged", "gone"]
+    bytes: int
+    seconds: float
+    lost: list[LostItem]
+    lost_more: int
+
+
+class Erased(TypedDict):
+    """Sessions that were deleted, and the forks that still hold content of theirs. `session_id`: the one named, if any."""
+
+    session_id: str
+    type: str
+    status: str
+    deleted: list[str]
+    held_by: list[str]
 
 
 class Limit(TypedDict):

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from bide.client import shapes
+from bide.client.archives import WORKSPACE, Path
 from bide.client.client import Client
 from bide.client.connection import Connection
 from bide.client.follow import Trouble
@@ -79,7 +80,7 @@ class SyncClient:
 
     def create_session(
         self,
-        prompt: str,
+        prompt: str = "",
         *,
         repository: str = "",
         project: str = "",
@@ -92,6 +93,7 @@ class SyncClient:
         labels: Sequence[str] = (),
         settings: Mapping[str, float | str] | None = None,
         dry_run: bool = False,
+        recap_of: str = "",
         key: str = "",
     ) -> shapes.Started:
         """Starts a session."""
@@ -109,6 +111,7 @@ class SyncClient:
                 labels=labels,
                 settings=settings,
                 dry_run=dry_run,
+                recap_of=recap_of,
                 key=key,
             )
         )
@@ -179,6 +182,61 @@ class SyncClient:
     def extend(self, session: str, until: str, *, key: str = "") -> shapes.Receipt:
         """Keeps a parked or ended session until then."""
         return self._do(self._client.extend(session, until, key=key))
+
+    def fork(
+        self, session: str, *, checkpoint: int | None = None, title: str = "", text: str = "", key: str = ""
+    ) -> shapes.Session:
+        """Begins another session with a checkpoint."""
+        return self._do(self._client.fork(session, checkpoint=checkpoint, title=title, text=text, key=key))
+
+    def rewind(self, session: str, checkpoint: int, *, key: str = "") -> shapes.Receipt:
+        """Takes the session back to a checkpoint."""
+        return self._do(self._client.rewind(session, checkpoint, key=key))
+
+    def files(
+        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE, cursor: str = ""
+    ) -> shapes.Files:
+        """A page of what is at a path of a checkpoint."""
+        return self._do(self._client.files(session, path, checkpoint=checkpoint, tree=tree, cursor=cursor))
+
+    def read_file(
+        self, session: str, path: Path, *, checkpoint: int = 0, tree: str = WORKSPACE
+    ) -> Generator[bytes, None, None]:
+        """The bytes of a file in a checkpoint, in parts."""
+        return self._each(self._client.read_file(session, path, checkpoint=checkpoint, tree=tree))
+
+    def diff(
+        self, session: str, path: Path = "", *, since: int = 0, checkpoint: int = 0, tree: str = WORKSPACE,
+        cursor: str = "",
+    ) -> shapes.Diff:  # fmt: skip
+        """A page of what differs between two checkpoints."""
+        return self._do(self._client.diff(session, path, since=since, checkpoint=checkpoint, tree=tree, cursor=cursor))
+
+    def export_tar(
+        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE
+    ) -> Generator[bytes, None, None]:
+        """A tree of a checkpoint as a tar archive, in parts."""
+        return self._each(self._client.export_tar(session, path, checkpoint=checkpoint, tree=tree))
+
+    def checkpoint_keys(self, session: str, *, checkpoint: int = 0) -> dict[str, Any]:
+        """What opens a checkpoint without bide."""
+        return self._do(self._client.checkpoint_keys(session, checkpoint=checkpoint))
+
+    def fsck(self, session: str = "", *, deep: bool = False) -> Generator[shapes.Checked, None, None]:
+        """Reads checkpoints through and says of each whether it is whole."""
+        return self._each(self._client.fsck(session, deep=deep))
+
+    def delete_session(self, session: str) -> shapes.Erased:
+        """Deletes a session that no runner holds."""
+        return self._do(self._client.delete_session(session))
+
+    def delete_ticket(self, ticket: str) -> shapes.Erased:
+        """Deletes all sessions of a ticket."""
+        return self._do(self._client.delete_ticket(ticket))
+
+    def delete_project(self, name: str) -> shapes.Erased:
+        """Deletes a project with all its sessions."""
+        return self._do(self._client.delete_project(name))
 
     def events(self, session: str, *, after: int = 0, limit: int = 100) -> shapes.Items[shapes.Event]:
         """A page of the log."""

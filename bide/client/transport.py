@@ -61,8 +61,31 @@ class Transport:
             refuse(answer.status_code, answer.content, url)
         return msgspec.json.decode(answer.content) if answer.content else None
 
+    @asynccontextmanager
+    async def download(
+        self, method: str, path: str, *, query: Query | None = None, body: Any = None
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The bytes of a long answer as they come. Raises like `ask`, also when the line breaks before its end."""
+        content = None if body is None else msgspec.json.encode(body)
+        given = {name: value for name, value in (query or {}).items() if value not in ("", None)}
+        timeout = httpx2.Timeout(limits.DOWNLOAD_DEAD_S, connect=limits.CONNECT_S)
+
+        def request(http: httpx2.AsyncClient) -> httpx2.Request:
+            headers = _JSON if body is not None else {}
+            return http.build_request(method, path, params=given, content=content, headers=headers, timeout=timeout)
+
+        answer, url = await self._answered(request, again=True, whole=False)
+        try:
+            if answer.status_code >= 300:
+                refuse(answer.status_code, await answer.aread(), url)
+            yield answer.aiter_bytes()
+        except httpx2.HTTPError as error:
+            raise _unreachable(url, error) from None
+        finally:
+            await answer.aclose()
+
     async def _answered(
-        self, request: Callable[[httpx2.AsyncClient], httpx2.Request], *, again: bool
+        self, request: Callable[[httpx2.AsyncClient], httpx2.Request], *, again: bool, whole: bool = True
     ) -> tuple[httpx2.Response, str]:
         """The answer of a server and its address: each is asked until one can answer."""
         asked = 0
@@ -70,10 +93,11 @@ class Transport:
             url = self.servers.now
             asked += 1
             try:
-                answer = await self._send(self._http[url], request(self._http[url]), again=again)
+                answer = await self._send(self._http[url], request(self._http[url]), again=again, whole=whole)
                 if answer.status_code in GATEWAYS:
                     self.servers.away(url)
                     if again and asked < len(self.servers):
+                        await answer.aclose()
                         continue
                 return answer, url
             except httpx2.HTTPError as error:
@@ -82,14 +106,16 @@ class Transport:
                 if asked >= len(self.servers) or not unasked:
                     raise _unreachable(url, error) from None
 
-    async def _send(self, http: httpx2.AsyncClient, request: httpx2.Request, *, again: bool) -> httpx2.Response:
+    async def _send(
+        self, http: httpx2.AsyncClient, request: httpx2.Request, *, again: bool, whole: bool
+    ) -> httpx2.Response:
         try:
-            return await http.send(request)
+            return await http.send(request, stream=not whole)
         except (httpx2.NetworkError, httpx2.RemoteProtocolError) as error:
             # A line kept open across a restart of the server is dead, and that is only found out by using it.
             if not again or isinstance(error, httpx2.ConnectError):
                 raise
-            return await http.send(request)
+            return await http.send(request, stream=not whole)
 
     @asynccontextmanager
     async def stream(self, path: str, headers: Mapping[str, str]) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -101,11 +102,16 @@ def test_a_session_is_ended_kept_and_extended(bide: Bide, repo: Path) -> None:
     assert ran.json["type"] == "user.extend"
     kept = datetime.fromisoformat(bide("show", session, "--json").json["expires_at"])
     assert 39.9 < (kept - datetime.now(UTC)).total_seconds() / 86400 < 40.1
-    assert "Until " in bide("extend", session, "--until", "+41d").err
+    said = bide("extend", session, "--until", "+41d").err
+    assert re.search(r"Until \w+day \d{4}-\d\d-\d\d \d\d:\d\d \S+, 4\d+d", said), "with its zone, and how long that is"
+    over = bide("extend", session, "--until", "in 500 days", "--json").problem
+    assert (over["code"], "365d from now" in over["detail"]) == ("bad_value", True)
+    nearer = bide("extend", session, "--until", "in 10 days", "--json").problem
+    assert "kept until" in nearer["detail"]
     assert bide("cancel", session, "--json").json["type"] == "user.cancel"
     assert bide("ps", "--shown", "ended", "--json").json["items"][0]["outcome"] == "cancelled"
     assert bide("extend", session, "--until", "+42d", "--json").problem["code"] == "ended", "nothing of it was saved"
-    assert "kept until" in bide("show", session).out
+    assert "kept until" not in bide("show", session).out
 
 
 def test_a_question_is_found_shown_and_answered(server: LiveServer, bide: Bide, repo: Path) -> None:
@@ -141,7 +147,7 @@ def test_what_was_lost_stands_in_show(server: LiveServer, bide: Bide, repo: Path
     loss = bide("show", session, "--json").json["losses"][0]
     assert (loss["type"], loss["reason"], loss["lost"][0]) == ("environment.lost", "blobs deleted", item)
     plain = bide("show", session).out
-    assert "src/export.py (2.0 KiB): its chunk is gone. Way back: salvage in /x" in plain
+    assert "src/export.py (2 KiB): its chunk is gone. Way back: salvage in /x" in plain
 
 
 def test_a_failed_turn_and_what_holds_now_stand_in_ps_and_show(server: LiveServer, bide: Bide, repo: Path) -> None:

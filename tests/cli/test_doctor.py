@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,14 @@ import pytest
 
 from bide.cli import checkup, doctor
 from bide.core.limits import CLOCK_SKEW_S
-from bide.server.blobs import BlobFolder
+from bide.snapshots.blobs.local import LocalBlobs
+from bide.snapshots.blobs.opened import open_blobs
 from bide.store.postgres import PostgresStore
 from bide.store.sqlite import SqliteStore
 from bide.store.statements import steps
 from tests.cli.conftest import Bide
 from tests.server.harness import LiveServer
+from tests.snapshots.s3_server import KEY, S3Server
 from tests.store.postgres_server import PASSWORD, PostgresServer
 
 Found = dict[str, dict[str, Any]]
@@ -152,7 +154,7 @@ def test_a_server_goes_on_while_the_doctor_looks_at_what_it_keeps(server: LiveSe
     assert found["database"]["ok"], found["database"]
     assert str(server.folder / "bide.sqlite") in found["database"]["detail"]
     assert found["blob store"]["ok"], found["blob store"]
-    assert not list((server.folder / "blobs").rglob("doctor/*")), "nothing is left"
+    assert not list((server.folder / "blobs").rglob("proof/*")), "nothing is left"
     assert server.session(repo)["shown"] == "queued"
 
 
@@ -187,26 +189,44 @@ def test_a_damaged_database_is_found_before_a_server_is_started_on_it(lone: Bide
 
 def test_a_blob_folder_on_a_disk_that_fails_is_a_finding(lone: Bide, tmp_path: Path) -> None:
     (tmp_path / "blobs").mkdir()
-    (tmp_path / "blobs" / "doctor").write_text("in the way")
+    (tmp_path / "blobs" / "bide").write_text("in the way")
     found = looked(lone, "--blobs", f"file:{tmp_path / 'blobs'}")["blob store"]
     assert (found["ok"], str(tmp_path / "blobs") in found["detail"]) == (False, True)
     assert not looked(lone, "--blobs", "ftp://nowhere")["blob store"]["ok"]
 
 
-class Overwriting(BlobFolder):
+class Overwriting(LocalBlobs):
     """A store that keeps to less than it must."""
 
-    async def put(self, key: str, parts: AsyncIterator[bytes], limit: int = 0) -> bool:
-        await self.delete(key)
-        return await super().put(key, parts)
+    def put(self, key: str, content: bytes) -> bool:
+        self.delete(key)
+        return super().put(key, content)
 
 
 async def test_a_store_that_lets_checkpoints_be_overwritten_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkup, "open_blobs", lambda url: Overwriting(tmp_path))
-    found = await checkup.blob_store(f"file:{tmp_path}", "doctor/x")
+    monkeypatch.setattr(checkup, "open_blobs", lambda url, key: Overwriting(tmp_path))
+    found = await checkup.blob_store(f"file:{tmp_path}", None)
     assert (found.ok, found.detail) == (False, "It lets an object be overwritten.")
+
+
+def test_a_bucket_is_tried_as_a_server_would_and_what_is_wrong_with_it_is_said(
+    lone: Bide, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = s3.url()
+    missing = looked(lone, "--blobs", url)["blob store"]
+    assert (missing["ok"], "BIDE_S3_ACCESS_KEY_ID" in missing["hint"]) == (False, True)
+    monkeypatch.setenv("BIDE_S3_ACCESS_KEY_ID", KEY.id)
+    half = looked(lone, "--blobs", url)["settings"]
+    assert (half["ok"], "together" in half["detail"]) == (False, True)
+    monkeypatch.setenv("BIDE_S3_SECRET_ACCESS_KEY", KEY.secret)
+    found = looked(lone, "--blobs", url)["blob store"]
+    assert (found["ok"], "written, read and removed" in found["detail"]) == (True, True), found
+    assert list(open_blobs(url, KEY).list("")) == [], "nothing is left"
+    monkeypatch.setenv("BIDE_S3_SECRET_ACCESS_KEY", "not-the-secret")
+    wrong = looked(lone, "--blobs", url)["blob store"]
+    assert (wrong["ok"], "secret access key" in wrong["detail"]) == (False, True)
 
 
 # -- rights ---------------------------------------------------------------------------------------------------------------
