@@ -7,7 +7,7 @@ SEEDS ?= 2000
 BIN := .venv/bin
 SET_UP := pyproject.toml constraints.txt tools/bootstrap.py
 
-.PHONY: help demo test check format sim chaos bench-core map lock clean
+.PHONY: help demo test check format sim chaos bench-core bench-snapshots map lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo "make sim       one seed of the simulator, told step by step: make sim SEED=17"
 	@echo "make chaos     a fleet of real processes, broken for CHAOS_SECONDS (120) and judged; CHAOS_SEED repeats a run"
 	@echo "make bench-core  ingest, publishing, a million parked sessions, subscribers: a table (under six minutes)"
+	@echo "make bench-snapshots  checkpoints beside tar, restic and borg: a table (half an hour; BENCH_ONLY=small: a minute)"
 	@echo "make map       writes docs/map.md anew"
 	@echo "make lock      resolves the dependencies anew into constraints.txt"
 	@echo "make clean     removes .venv and every cache"
@@ -51,6 +52,9 @@ chaos: .venv/.stamp-test
 
 bench-core: .venv/.stamp-test
 	@$(BIN)/python -m bench
+
+bench-snapshots: .venv/.stamp-test
+	@$(BIN)/python -m bench.snapshots
 
 map: .venv/.stamp-test
 	@$(BIN)/python tools/map.py

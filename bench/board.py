@@ -56,15 +56,19 @@ class Board:
 
     def table(self) -> str:
         """All rows, in columns."""
-        rows = [COLUMNS, *((row.what, row.measured, row.beside, row.ratio) for row in self.rows)]
-        widths = [max(len(row[place]) for row in rows) for place in range(len(COLUMNS))]
-        lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
-        lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-        return "\n".join(lines)
+        return in_columns([COLUMNS, *((row.what, row.measured, row.beside, row.ratio) for row in self.rows)])
 
     def line(self) -> str:
         """The figures as one JSON object."""
         return json.dumps({name: float(f"{value:.6g}") for name, value in self.figures.items()})
+
+
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """A table; the first row is its head."""
+    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+    lines = ["| " + " | ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)) + " |" for row in rows]
+    lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(lines)
 
 
 def number(value: float) -> str:

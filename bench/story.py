@@ -5,7 +5,8 @@ from __future__ import annotations
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core import ids
-from bide.core.limits import LEASE_S_MAX, LIMITS
+from bide.core.bounds import LIMITS
+from bide.core.limits import LEASE_S_MAX
 
 FACT_CHARS = 400
 BATCH = 10  # facts of one report
