@@ -21,6 +21,7 @@ from typing import Any
 
 import httpx2
 
+from bide.server.wrapping import Wrapper
 from chaos import proc
 from chaos.line import Line
 from tests.store.postgres_server import PostgresServer
@@ -103,6 +104,8 @@ class Fleet:
         self.slots, self.lease_s = slots, lease_s
         self.token = f"owner-{secrets.token_hex(24)}"
         self._enrolment = f"enrolment-{secrets.token_hex(24)}"
+        self._master_key = secrets.token_hex(32)
+        self.master = Wrapper(bytes.fromhex(self._master_key))
         self.blobs = self.folder / "blobs"
         self.postgres = PostgresServer()
         # One thread for ever: PostgreSQL ends with the thread that started it.
@@ -176,6 +179,7 @@ class Fleet:
             "--listen", f"127.0.0.1:{self._ports[name]}", "--blobs", f"file:{self.blobs}",
             "--lease", f"{self.lease_s:g}s", "--json",
             BIDE_DATABASE=url, BIDE_OWNER_TOKEN=self.token, BIDE_ENROLMENT_TOKEN=self._enrolment,
+            BIDE_MASTER_KEY=self._master_key,
         )  # fmt: skip
 
     def run(self, name: str, **env: str) -> Part:

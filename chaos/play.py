@@ -133,7 +133,7 @@ class Play:
     def _judge(self, away: tuple[float, float]) -> None:
         store = PostgresStore(self.fleet.database_url)
         with contextlib.closing(store):
-            judge = Judge(store, LocalBlobs(self.fleet.blobs), self.office.sent)
+            judge = Judge(store, LocalBlobs(self.fleet.blobs), self.fleet.master, self.office.sent)
             sessions = sorted({one.session for one in self.office.sent if one.session})
             for session in sessions:
                 judge.judge(session)

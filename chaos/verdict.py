@@ -17,9 +17,15 @@ from typing import Any
 from msgspec import Struct, field
 
 from bide.core import facts as f
+from bide.core.branching import kept
 from bide.core.recovery import EARLIER, END, RETRY, START_OVER
+from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session
+from bide.server.archive import Held
+from bide.server.keyring import keys_in
+from bide.server.wrapping import Wrapper
 from bide.snapshots.blobs.base import BlobStore, Missing
+from bide.snapshots.depot import Depot
 from bide.snapshots.losses import Damaged
 from bide.snapshots.restore import restore
 from bide.snapshots.verify import verify
@@ -62,8 +68,8 @@ class Verdict(Struct, kw_only=True):
 class Judge:
     """Looks at one session after the other."""
 
-    def __init__(self, store: Engine, blobs: BlobStore, sent: Iterable[Sent]) -> None:
-        self._store, self._blobs, self.found = store, blobs, Verdict()
+    def __init__(self, store: Engine, blobs: BlobStore, master: Wrapper, sent: Iterable[Sent]) -> None:
+        self._store, self._blobs, self._master, self.found = store, blobs, master, Verdict()
         self._sent: dict[str, list[Sent]] = {}
         for one in sent:
             self._sent.setdefault(one.session, []).append(one)
@@ -92,6 +98,9 @@ class Judge:
         if memory is not None and s.lifecycle is Lifecycle.ENDED:  # else something may not be saved yet
             self._conversation(s, log, rows, memory)
 
+    def _depot(self, s: Session, root: str) -> Depot:
+        return Depot(self._blobs, Held(keys_in(self._store, self._master, s, root)))
+
     def _wrong(self, session: str, what: str) -> None:
         self.found.violations.append(f"{session}: {what}")
 
@@ -112,10 +121,10 @@ class Judge:
                 self._wrong(s.id, f"a fact of epoch {e.epoch} came after epoch {current} was granted (seq {e.seq})")
 
     def _checkpoints_are_there(self, s: Session, log: list[f.Envelope]) -> None:
-        for saved in (e.fact.checkpoint for e in log if isinstance(e.fact, f.CheckpointSaved)):
+        for saved in kept(s, (e.fact.checkpoint for e in log if isinstance(e.fact, f.CheckpointSaved))):
             try:
-                verify(saved.root, self._blobs)
-            except (Missing, Damaged) as gone:
+                verify(saved.root, self._depot(s, saved.root))
+            except (Missing, Damaged, Refused) as gone:
                 self._wrong(s.id, f"checkpoint {saved.n} ({saved.root}) cannot be restored: {gone}")
 
     def _count(self, s: Session, log: list[f.Envelope]) -> None:
@@ -152,8 +161,8 @@ class Judge:
         with tempfile.TemporaryDirectory(prefix="bide-verdict-") as folder:
             places = {name: Path(folder, name) for name in ("runtime", "workspace", "home")}
             try:
-                restore(s.checkpoint.root, self._blobs, places)
-            except (Missing, Damaged) as gone:
+                restore(s.checkpoint.root, self._depot(s, s.checkpoint.root), places)
+            except (Missing, Damaged, Refused) as gone:
                 self._wrong(s.id, f"its last checkpoint cannot be restored: {gone}")
                 return None
             found, files = Memory(), sorted(places["runtime"].glob(".scripted/*.jsonl"))

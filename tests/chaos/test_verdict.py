@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from bide.core import facts as f
 from bide.core.session import Session
+from bide.server.wrapping import Wrapper
 from bide.snapshots.blobs.local import LocalBlobs
 from bide.store.base import Engine
 from bide.store.postgres import PostgresStore
@@ -29,6 +30,7 @@ class Left(Struct):
 
     store: Engine
     blobs: Path
+    master: Wrapper
     sent: list[Sent]
 
     @property
@@ -36,7 +38,7 @@ class Left(Struct):
         return self.sent[0].session
 
     def judge(self, sent: list[Sent] | None = None, blobs: Path | None = None) -> Judge:
-        judge = Judge(self.store, LocalBlobs(blobs or self.blobs), self.sent if sent is None else sent)
+        judge = Judge(self.store, LocalBlobs(blobs or self.blobs), self.master, self.sent if sent is None else sent)
         judge.judge(self.session)
         return judge
 
@@ -57,7 +59,7 @@ class Left(Struct):
 
     def about(self, memory: Memory) -> Judge:
         """The judge's word about a conversation that is not the one that was saved."""
-        judge = Judge(self.store, LocalBlobs(self.blobs), self.sent)
+        judge = Judge(self.store, LocalBlobs(self.blobs), self.master, self.sent)
         rows = {row.id: row for row in self.store.inputs(self.session)}
         judge._conversation(self.state(), self.log(), rows, memory)
         return judge
@@ -74,7 +76,7 @@ async def left(anyio_backend: str) -> AsyncIterator[Left]:
         async with people(there, 2, pause_s=0.5) as office:
             await asyncio.sleep(4)  # they work with it meanwhile
         with contextlib.closing(await asyncio.to_thread(PostgresStore, there.database_url)) as store:
-            yield Left(store, there.blobs, office.sent)
+            yield Left(store, there.blobs, there.master, office.sent)
 
 
 @pytest.fixture
