@@ -219,9 +219,10 @@ READS_AT_ONCE = 8  # lists of packs asked for at the same time: each is one shor
 READS_AHEAD = 3  # reads of contents under way before they are used, in each process: hides the store's delay
 READ_BYTES = 2 * MIB  # one of them, unpacked, unless a single frame is longer: with READS_AHEAD it bounds the memory
 READ_GAP_BYTES = 128 * KIB  # unwanted bytes read rather than asked around
-RESTORE_WINDOW = 100_000  # contents planned at once: some 500 bytes of memory each
+RESTORE_WINDOW = 50_000  # contents planned at once: some 500 bytes of memory each
 SEGMENT_FOLDERS = 16  # in a segment, about: see the format
 RESTORE_IN_PLACE_MAX = 50_000  # entries to be made in a folder that stands; for more it is faster to make all anew
+VERIFY_WINDOW = 250_000  # names of contents looked for at once: some 100 bytes each
 RESTORE_FORK_MIN = 2_000  # contents, or MiB, below which more processes cost more than they save
 ENTRY_COST_BYTES = 40 * KIB  # an entry costs a capture as much time as so many bytes of content: opening, looking
 SCAN_FORK_ENTRIES = 30_000  # a walk of fewer is over before another process has begun
@@ -352,7 +353,9 @@ WAKEUPS_MAX = 1000  # changed sessions kept for one listener; past this it hears
 PIN_S = 1 * HOUR  # a fork whose session does not come to be gives its checkpoint free after this; it takes a moment
 BASE_AGE_S = 7 * DAY  # a project's base older than this is replaced: its dependencies have changed by then
 BASE_SETTLED_S = 1 * HOUR  # from the seal of a base to its publishing there is one upload
-CONDEMNED_S = 1 * HOUR  # an object without a key is left so long for whoever reads it; longer than STARTING_S, PARKING_S
+CONDEMNED_S = (
+    1 * HOUR
+)  # an object without a key is left so long for whoever reads it; longer than STARTING_S, PARKING_S
 ORPHAN_S = 1 * HOUR  # since the last capture of a family: what no root names by then was never finished
 COLLECT_S = 30.0  # between two rounds of collecting, of all servers together
 COLLECT_LOOK_S = 10.0  # how often a server looks whether a round is due

@@ -20,6 +20,12 @@ class Servers:
         if url == self.now:
             self.now = self.urls[(self.urls.index(url) + 1) % len(self.urls)]
 
+    @property
+    def from_now(self) -> tuple[str, ...]:
+        """All addresses, the one in use first."""
+        at = self.urls.index(self.now)
+        return (*self.urls[at:], *self.urls[:at])
+
     def __len__(self) -> int:
         return len(self.urls)
 

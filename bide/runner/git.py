@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -21,16 +22,21 @@ IDENTITY = (
 )
 
 
+FULL = os.strerror(errno.ENOSPC).encode()
+
+
 def clone(repository: str, branch: str, target: Path, config: Path) -> None:
     """Clones into an empty folder. `config` is a private file that this call may write.
 
-    Raises `Refused('no_repository')` with git's own last words.
+    Raises `Refused('no_repository')` with git's own last words, OSError where the disk is full.
     """
     config.write_text(TRUSTS)
     argv = ["git", *_SAFE, "clone", "--quiet", "--no-hardlinks", "--template="]
     argv += ["--branch", branch] if branch else []
     done = _run([*argv, "--", repository, str(target)], config, GIT_S, cwd=target.parent)
     if done.returncode != 0:
+        if FULL in done.stderr:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["git said nothing"]
         raise Refused("no_repository", f"{repository} could not be cloned: {words[-1][:300]}")
 

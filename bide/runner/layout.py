@@ -7,6 +7,7 @@ to everyone but the session's user (0700). Folders of the runner's own start wit
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -47,7 +48,8 @@ class Layout:
     def create(self, uid: int) -> None:
         """Makes what is missing and gives the folders themselves to `uid`; what lies in them stays as it is.
 
-        Raises `Refused('failed')` where something else stands in a folder's place.
+        Raises `Refused('failed')` where something else stands in a folder's place, OSError for a disk that is full or
+        fails.
         """
         prepare_root(self.root)
         try:
@@ -56,6 +58,8 @@ class Layout:
                     with _folder(folder, kind, uid, mode):
                         pass
         except OSError as error:
+            if error.errno not in (errno.ENOTDIR, errno.ELOOP, errno.EEXIST):
+                raise
             raise Refused("failed", f"The folders of session {self.session} cannot be made: {error}.") from error
 
     def hand_over(self, uid: int) -> None:

@@ -127,7 +127,7 @@ class _Daemon:
         if (registered := await self._register()) is None:
             return self._leave(each.session for each in left)
         self._engine = Engine()
-        snapshots = Served(self._engine, self._link.servers.urls, registered.token)
+        snapshots = Served(self._engine, self._link.servers, registered.token)
         self._workspaces = Workspaces(self._root, snapshots, self._choice)
         await asyncio.to_thread(self._workspaces.shelf.tidy, [each.session for each in left])
         self._loop = loop = Loop(self._link, self._workspaces, self._drivers, self._choice, self._spools, left)

@@ -72,11 +72,14 @@ class Shelf:
         """Removes the folder and what is remembered of it."""
         folder = Layout(self._root, session).folder
         trash = self._root / ".trash" / f"{session}-{secrets.token_hex(8)}"
-        with contextlib.suppress(OSError):  # a full disk may have no room for one more name
+        try:
             trash.parent.mkdir(mode=0o700, exist_ok=True)
             folder.rename(trash)
+        except FileNotFoundError:
+            pass
+        except OSError:  # a full disk may have no room for one more name
+            trash = folder
         _remove(trash)
-        _remove(folder)
         _remove(self.cache(session))
 
     def put_aside(self, session: str, epoch: int) -> None:

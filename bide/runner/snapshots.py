@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from bide.core.servers import Servers
 from bide.snapshots import orders
 from bide.snapshots.engine import Engine
 from bide.snapshots.restore import Restored
@@ -36,8 +37,8 @@ class Snapshots(Protocol):
 class Served:
     """By way of bide's servers."""
 
-    def __init__(self, engine: Engine, servers: Sequence[str], token: str) -> None:
-        self._engine, self._servers, self._token = engine, tuple(servers), token
+    def __init__(self, engine: Engine, servers: Servers, token: str) -> None:
+        self._engine, self._servers, self._token = engine, servers, token
 
     def capture(
         self,
@@ -57,4 +58,4 @@ class Served:
         return self._engine.restore(self._place(session), root, targets, owner, cache_dir, warm)
 
     def _place(self, session: str) -> orders.ServedDepot:
-        return orders.ServedDepot(servers=self._servers, token=self._token, session=session)
+        return orders.ServedDepot(servers=self._servers.from_now, token=self._token, session=session)

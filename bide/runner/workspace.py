@@ -66,7 +66,7 @@ class Workspaces:
         try:
             if job.checkpoint is None:
                 self.put_aside(effect.session, effect.epoch)
-                done = self._fresh(effect, layout)
+                done = self._anew(layout, lambda: self._fresh(effect, layout))
             else:
                 done = self._back(job.checkpoint, layout, effect.epoch)
         except Refused as refused:
@@ -140,20 +140,20 @@ class Workspaces:
                 LOG.warning("warm_folder_dropped", session=layout.session, why=str(error))
                 self.shelf.drop(layout.session)
         self.put_aside(layout.session, epoch)  # whatever it holds is not this checkpoint, and may be all there is
-        try:
-            return self._cold(saved, layout)
-        except (OSError, BadFolder):
-            if not self.shelf.make_room():
-                raise
-            return self._cold(saved, layout)  # its disk may have been full of caches
+        return self._anew(layout, lambda: self._brought(saved, layout, warm=False))
 
-    def _cold(self, saved: f.Checkpoint, layout: Layout) -> e.Restored:
-        """Into empty folders. Half of a checkpoint is no salvage, and would only take room from it."""
-        try:
-            return self._brought(saved, layout, warm=False)
-        except (OSError, BadFolder, Unavailable):
-            self.shelf.drop(layout.session)
-            raise
+    def _anew(self, layout: Layout, write: Callable[[], e.Restored]) -> e.Restored:
+        """Into no folder yet. Half of what was to come is no salvage, and would only take room from it."""
+        while True:
+            try:
+                return write()
+            except Unavailable:
+                self.shelf.drop(layout.session)
+                raise
+            except (OSError, BadFolder):
+                self.shelf.drop(layout.session)
+                if not self.shelf.make_room():  # its disk may have been full of caches
+                    raise
 
     def _brought(self, saved: f.Checkpoint, layout: Layout, *, warm: bool) -> e.Restored:
         uid = self._choice.uid_outside
@@ -184,7 +184,7 @@ class Workspaces:
         root = f"{effect.session}/{effect.epoch}-{effect.n}"
         trees = (
             Tree("runtime", layout.home, carried.keep),
-            Tree("workspace", layout.workspace, skip=care.exclude, keep=care.include),
+            Tree("workspace", layout.workspace, skip=_patterns(care.exclude), keep=_patterns(care.include)),
             Tree("home", layout.home, (), carried.private),
         )
         try:
@@ -274,6 +274,14 @@ def _lost(effect: e.Restore, gone: Damaged | Missing | KeyMissing) -> e.NotResto
         items = (f.Lost(what=f"the whole checkpoint {n}", bytes=size, reason=reason),)
     sentence = f"checkpoint {n} cannot be restored: {items[0].reason}"
     return e.NotRestored(lost=True, code="checkpoint_damaged", sentence=sentence, items=items)
+
+
+def _patterns(given: tuple[str, ...]) -> tuple[str, ...]:
+    """Lines of a .gitignore as patterns of a tree, where a plain name would be one exact path."""
+    return tuple(
+        line if set(line) & {"*", "?"} or line != line.strip("/") else f"/{line}" if "/" in line else f"**/{line}"
+        for line in given
+    )
 
 
 def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:

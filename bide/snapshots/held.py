@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -57,8 +58,8 @@ def hold(
     workers: int,
 ) -> None:
     """Remembers that these folders hold the checkpoint. They must stand at their places for good, and nobody else may
-    have written to them: a row is trusted as young as it is, where it looks as the checkpoint says. `differences` from
-    what `memory` holds spare looking at what was calm.
+    have written to them. A row is trusted where it looks as the checkpoint says, and where it is old enough: a file
+    could change again without its ctime moving. `differences` from what `memory` holds spare looking at what was calm.
 
     Where something is in the way nothing is remembered: that costs time later, no content. Raises `Unavailable`.
     """
@@ -202,8 +203,9 @@ def _look_at(folders: Folders, ref: SegmentRef, content: bytes, known: _Beforeha
 
 def _seen(fd: int, folder: Folder, known: Mapping[bytes, Row], top_dev: int) -> bytes:
     """A folder as a scan sees it."""
+    before_ns = time.time_ns() - limits.RACY_NS
     own = row_of(os.fstat(fd), top_dev)
-    if (stat.S_IMODE(own.mode), own.mtime_ns) != (folder.mode, folder.mtime_ns):
+    if (stat.S_IMODE(own.mode), own.mtime_ns) != (folder.mode, folder.mtime_ns) or own.ctime_ns >= before_ns:
         own = _unsure(own)
     wanted = {entry.name: entry for entry in folder.entries}
     rows: list[Row] = []
@@ -221,7 +223,7 @@ def _seen(fd: int, folder: Folder, known: Mapping[bytes, Row], top_dev: int) -> 
                     below.append(name)
                     continue
                 row = row_of(item.stat(follow_symlinks=False), top_dev)
-                row = row if _fits(row, entry) else _unsure(row)
+                row = row if row.ctime_ns < before_ns and _fits(row, entry) else _unsure(row)
             rows.append(row)
             names.append(name)
     return bytes_of(Seen(own, tuple(rows), b"\0".join(names), b"\0".join(below)))

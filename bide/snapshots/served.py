@@ -13,6 +13,7 @@ from bide.core.keyring import Keys, Opening, Seal, Sealed
 from bide.core.refusals import Refused, Unavailable
 from bide.core.servers import Servers
 from bide.snapshots.blobs.http import HttpBlobs
+from bide.snapshots.blobs.layers import tried
 from bide.snapshots.blobs.line import Line
 from bide.snapshots.depot import Depot, KeyMissing, RootTaken
 
@@ -53,7 +54,7 @@ class HttpKeyring:
     def _said(
         self, form: type[T], method: str, path: str, content: bytes | None = None, params: dict[str, str] | None = None
     ) -> T:
-        answer = self._ask(method, path, content, params)
+        answer = tried(lambda: self._ask(method, path, content, params))
         self._line.expect(answer)
         try:
             return msgspec.json.decode(answer.content, type=form)

@@ -16,7 +16,7 @@ from bide.snapshots.fetch import chunks_in, fetch, unpacked
 from bide.snapshots.index import NO_KEY, NO_OBJECT, Load, Pack, Part
 from bide.snapshots.losses import Damaged, Lost
 from bide.snapshots.manifest import HASH_SIZE, PackRef
-from bide.snapshots.root import Root, files_of, itemised, open_root
+from bide.snapshots.root import Root, itemised, open_root
 
 
 class Verified(Struct, frozen=True, kw_only=True):
@@ -178,10 +178,14 @@ def _unlisted(opened: Root, tree: str) -> dict[bytes, str]:
 
     try:
         for segment in opened.segments(tree):
-            for _, entry in files_of(segment):
-                ids = entry.ids
-                waiting.update(ids[at : at + HASH_SIZE] for at in range(0, len(ids), HASH_SIZE))
-            if len(waiting) >= limits.RESTORE_WINDOW:
+            for folder in segment:
+                for entry in folder.entries:
+                    ids = entry.ids
+                    if len(ids) == HASH_SIZE:
+                        waiting.add(ids)
+                    elif ids:
+                        waiting.update(ids[at : at + HASH_SIZE] for at in range(0, len(ids), HASH_SIZE))
+            if len(waiting) >= limits.VERIFY_WINDOW:
                 settle()
     except Damaged:  # the lists that are lost are named where all is itemised
         pass

@@ -18,7 +18,7 @@ from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.capture import capture
 from bide.snapshots.depot import Depot
 from bide.snapshots.keyrings import FileKeyring
-from bide.snapshots.losses import Damaged
+from bide.snapshots.losses import Damaged, Stopped
 from bide.snapshots.restore import restore
 from bide.snapshots.served import served
 from bide.snapshots.verify import verify
@@ -39,7 +39,7 @@ def main() -> None:
 def _done(order: orders.Order, caller: BinaryIO) -> orders.Result:
     try:
         with ExitStack() as stack:
-            depot = _depot(order.place, stack)
+            depot = _depot(order.place, stack, caller)
             if isinstance(order.work, orders.Capture):
                 return _capture(order.work, depot, order.workers, caller)
             return _restore(order.work, depot, order.workers, caller)
@@ -47,11 +47,11 @@ def _done(order: orders.Order, caller: BinaryIO) -> orders.Result:
         return orders.told(error)
 
 
-def _depot(place: orders.Place, stack: ExitStack) -> Depot:
+def _depot(place: orders.Place, stack: ExitStack, caller: BinaryIO) -> Depot:
     if isinstance(place, orders.FolderDepot):
         return Depot(LocalBlobs(place.blobs), FileKeyring(place.keyring, place.family))
     depot = stack.enter_context(served(place.servers, place.token, place.session))
-    return Depot(Retrying(depot.blobs), depot.keyring)
+    return Depot(Retrying(depot.blobs, pause=lambda seconds: _pause(seconds, caller)), depot.keyring)
 
 
 def _capture(work: orders.Capture, depot: Depot, workers: int, caller: BinaryIO) -> orders.Result:
@@ -73,6 +73,14 @@ def _restore(work: orders.Restore, depot: Depot, workers: int, caller: BinaryIO)
         stop=lambda: _left(caller), heal=False,
     )  # fmt: skip
     return orders.Brought(restored=restored)
+
+
+def _pause(seconds: float, caller: BinaryIO) -> None:
+    """Between two tries; said where the caller's own log is, and cut short when nobody waits any more."""
+    sys.stderr.write(f"blobs_away: trying again in {seconds:g} s\n")
+    sys.stderr.flush()
+    if select.select([caller], [], [], seconds)[0]:
+        raise Stopped
 
 
 def _left(caller: BinaryIO) -> bool:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.cli.conftest import Bide
 from tests.server.harness import LiveServer, Voice
 from tests.server.test_keyring import save, start
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    live = LiveServer(tmp_path_factory.mktemp("server"), lease_s=60.0)  # nobody renews here
+    yield live
+    live.stop()
 
 
 def test_a_session_at_rest_is_deleted_and_one_at_work_is_refused(server: LiveServer, bide: Bide, repo: Path) -> None:

@@ -16,7 +16,7 @@ def begun(folder: Path, *words: str) -> tuple[subprocess.Popen[str], str]:
     env = {name: value for name, value in os.environ.items() if not name.startswith("BIDE_")}
     process = subprocess.Popen(
         [sys.executable, "-m", "bide.cli.main", "up", "--no-runner", "--listen", "127.0.0.1:0", *words],
-        env=env | {"BIDE_HOME": str(folder)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        env=env | {"BIDE_HOME": str(folder), "BIDE_MASTER_KEY": "0f" * 32}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert process.stdout is not None
     said = ""

@@ -34,7 +34,7 @@ def test_the_pages_are_full_of_commands_or_the_check_sees_none() -> None:
 @every_page
 def test_every_variable_and_file_that_a_page_names_exists(page: Path) -> None:
     text = page.read_text()
-    assert set(re.findall(r"\bBIDE_[A-Z_]*[A-Z]", text)) <= VARIABLES
+    assert set(re.findall(r"\bBIDE_[A-Z0-9_]*[A-Z0-9]", text)) <= VARIABLES
     for path in re.findall(r"\bdeploy/[\w./@-]*\w", text):
         assert (ROOT / path).exists() or path == "deploy/compose/.env", path
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):

@@ -70,7 +70,7 @@ def test_a_restart_of_bide_up_keeps_port_and_token_and_adopts_the_runner_in_the_
     assert told["runner"]["state"] == "online"
     mark = word("busy")
     try:
-        task = said(word("task"), bash(f"sh -c 'sleep 4; true' {mark}; echo survived"), {"text": "done"})
+        task = said(word("task"), bash(f"sh -c 'sleep 8; true' {mark}; echo survived"), {"text": "done"})
         ran = shared.cli(
             "run", str(shared.repository()), task, "--json", BIDE_SERVER=told["url"], BIDE_TOKEN=told["token"]
         )

@@ -26,6 +26,7 @@ from tests.runner.shell_parts import (
     Direct,
     capturing,
     checkpoint,
+    git,
     repository,
     restoring,
     saved,
@@ -172,6 +173,25 @@ def test_a_disk_that_is_too_small_leaves_the_session_for_another_and_nothing_beh
         assert os.statvfs(small).f_bavail > before * 0.9, "half of a checkpoint is no salvage"
     with new_root() as third:
         assert back(Workspaces(third, snapshots, CHOICE), done).source == "checkpoint"
+
+
+def test_a_session_that_begins_on_a_full_disk_is_given_to_another_runner_and_does_not_end(
+    small: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    here, source = Workspaces(small, snapshots, CHOICE), repository(tmp_path / "source")
+    (source / "large").write_bytes(os.urandom(DISK // 2))
+    git(source, "add", "large")
+    git(source, "commit", "-q", "-m", "large")
+    wanted = restoring(repository=str(source))
+    with pytest.raises(OSError, match="No space left"):
+        here.make(wanted, Scripted())
+    assert not here.layout(SESSION).folder.exists()
+    here.layout("cached").create(CHOICE.uid_outside)
+    here.keep_warm("cached", "root")
+    fill(here.layout("cached").workspace / "cache")
+    with pytest.raises(OSError, match="No space left"):
+        here.make(wanted, Scripted())
+    assert here.shelf.warm() == (), "a cache is the first thing to go"
 
 
 # -- the blob store's disk --------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bide.core import effects as e
+from bide.core import facts as f
 from bide.core import limits
 from bide.core.refusals import Unavailable
 from bide.drivers.scripted import Scripted
@@ -22,6 +23,7 @@ from tests.runner.shell_parts import (
     SESSION,
     BadDays,
     Direct,
+    capturing,
     checkpoint,
     converse,
     git,
@@ -257,32 +259,6 @@ def test_a_session_comes_back_although_its_temporary_files_refuse_to_go(
     assert back(here, done).source == "checkpoint"
 
 
-def test_the_oldest_warm_folders_and_salvage_go_and_the_newest_stay(
-    here: Workspaces, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("bide.runner.shelf.WARM_FOLDERS_MAX", 3)
-    monkeypatch.setattr("bide.runner.shelf.SALVAGE_FOLDERS_MAX", 3)
-    for nth in range(5):
-        here.layout(f"warm-{nth}").create(CHOICE.uid_outside)
-        locked = here.layout(f"warm-{nth}").workspace / "locked"
-        locked.mkdir()
-        (locked / "file").write_text("x")
-        locked.chmod(0o555)
-        here.keep_warm(f"warm-{nth}", "root")
-        os.utime(root / ".warm" / f"warm-{nth}", (nth, nth))
-    assert here.shelf.warm() == ("warm-2", "warm-3", "warm-4")
-    assert [here.layout(f"warm-{nth}").folder.exists() for nth in range(5)] == [False, False, True, True, True]
-    for nth in range(5):
-        layout = here.layout(f"lost-{nth}")
-        layout.create(CHOICE.uid_outside)
-        layout.forget()
-        os.utime(layout.folder, (100 - nth, 100 - nth))  # the last to be put aside was made first of all
-        here.put_aside(f"lost-{nth}", 1)
-        if nth < 4:
-            os.utime(root / ".salvage" / f"lost-{nth}-1", (1000 + nth, 1000 + nth))
-    assert [path.name for path in salvage(root)] == ["lost-2-1", "lost-3-1", "lost-4-1"]
-
-
 def test_a_checkpoint_whose_blobs_are_gone_is_reported_as_lost_with_its_items(
     here: Workspaces, elsewhere: Workspaces, tmp_path: Path
 ) -> None:
@@ -394,3 +370,23 @@ def test_what_was_known_of_a_folder_goes_with_it_so_that_a_long_lived_runner_kee
     assert list((root / ".cache").iterdir())
     here.put_aside(SESSION, 1)
     assert list((root / ".cache").iterdir()) == []
+
+
+def test_what_the_project_excludes_is_not_saved_but_named_and_what_it_includes_is(
+    here: Workspaces, elsewhere: Workspaces, tmp_path: Path
+) -> None:
+    workspace = fresh(here, tmp_path)
+    for path in ("node_modules/a", "sub/node_modules/b", "docs/out/c", "docs/out/kept", "x.log", "out/d"):
+        (workspace / path).parent.mkdir(parents=True, exist_ok=True)
+        (workspace / path).write_text(path)
+    care = f.Care(exclude=("node_modules", "docs/out", "*.log"), include=("docs/out/kept",))
+    done = here.save(capturing(), Scripted().carried(CONVERSATION), "repo", "", (), care)
+    assert isinstance(done, e.Captured), done
+    assert len([line for line in done.not_kept if "excluded" in line]) == 3, done.not_kept
+    back(elsewhere, done)
+    there = {
+        str(path.relative_to(elsewhere.layout(SESSION).workspace))
+        for path in elsewhere.layout(SESSION).workspace.rglob("*")
+    }
+    assert {"docs/out/kept", "out/d"} <= there
+    assert not there & {"node_modules", "sub/node_modules", "docs/out/c", "x.log"}

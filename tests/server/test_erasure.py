@@ -17,7 +17,7 @@ from tests.server.test_keyring import depot, pack, save, seal, start
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[LiveServer]:
-    live = LiveServer(tmp_path / "server")
+    live = LiveServer(tmp_path / "server", lease_s=60.0)  # nobody renews here
     yield live
     live.stop()
 

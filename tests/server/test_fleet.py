@@ -145,6 +145,7 @@ def process(pair: Pair, tmp_path: Path, database: str) -> Iterator[Callable[[], 
         environ = {
             "PATH": os.environ["PATH"], "BIDE_HOME": str(tmp_path / f"process{len(started)}"),
             "BIDE_DATABASE": database, "BIDE_BLOBS": f"file:{tmp_path / 'blobs'}",
+            "BIDE_MASTER_KEY": "0f" * 32,
         }  # fmt: skip
         started.append(subprocess.Popen([sys.executable, "-c", MAIN], env=environ, stdout=subprocess.PIPE, text=True))
         assert started[-1].stdout is not None

@@ -56,6 +56,13 @@ def start(voice: Voice, repo: Path, **more: Any) -> dict[str, Any]:
     return grant
 
 
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    live = LiveServer(tmp_path_factory.mktemp("server"), lease_s=60.0)  # nobody renews here
+    yield live
+    live.stop()
+
+
 @pytest.fixture
 def voice(server: LiveServer) -> Voice:
     return Voice(server, f"r-{secrets.token_hex(4)}", pool=f"p-{secrets.token_hex(4)}")

@@ -18,6 +18,7 @@ from bide.snapshots.depot import Depot
 from bide.snapshots.losses import BadFolder, Stopped
 from bide.snapshots.restore import restore
 from bide.snapshots.scan import Tree
+from bide.snapshots.verify import verify
 from tests.snapshots import tiny
 from tests.snapshots.depots import depot_at
 from tests.snapshots.random_trees import ROOT
@@ -52,11 +53,13 @@ def test_several_processes_restore_what_one_does_in_parts_of_any_size(
     tiny.save(depot, "s/1-1", {"w": work})
     forked(monkeypatch)
     monkeypatch.setattr(limits, "RESTORE_WINDOW", window)
+    monkeypatch.setattr(limits, "RACY_NS", -(10**12))  # nothing is too young to be sure of
     for workers in (1, 3):
         out = tmp_path / f"out{workers}"
         done = restore("s/1-1", depot, {"w": out}, cache_dir=tmp_path / f"cache{workers}", workers=workers)
         assert manifest_of(out) == manifest_of(work)
         assert done.warnings == ()
+        verify("s/1-1", depot, deep=workers == 1, workers=workers)
         again = restore("s/1-1", depot, {"w": out}, cache_dir=tmp_path / f"cache{workers}", warm=True, workers=workers)
         assert again.source == "same"
 

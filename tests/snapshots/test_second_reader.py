@@ -88,7 +88,8 @@ def test_what_is_damaged_is_named_and_the_rest_is_there(tmp_path: Path) -> None:
     work.mkdir()
     (work / "early").write_text("of the first")
     capture([Tree("w", work)], depot, "s/1-1")
-    (early,) = (tmp_path / "blobs" / "packs" / "s").iterdir()
+    packs = (tmp_path / "blobs" / "packs" / "s").iterdir()
+    early = min(packs, key=lambda path: path.stat().st_mtime_ns)  # contents come before their lists
     (work / "late").write_bytes(os.urandom(3000))
     capture([Tree("w", work)], depot, "s/1-2", parent="s/1-1")
     body = bytearray(early.read_bytes())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,12 +14,10 @@ from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import manifest_of
 from bide.snapshots.depot import Depot
+from bide.snapshots.held import hold
 from bide.snapshots.keyrings import FileKeyring
-from bide.snapshots.remember import Brought, remember
 from bide.snapshots.restore import restore
-from bide.snapshots.root import open_root
 from bide.snapshots.scan import Tree
-from bide.snapshots.statcache import recall
 from bide.snapshots.verify import verify
 from tests.snapshots.depots import Counting, fill, settled
 from tests.snapshots.wild import Wild
@@ -136,19 +135,6 @@ def test_memory_of_another_store_never_replaces_content(work: Path, depot: Depot
     verify("s/1-2", depot)
 
 
-def remembered(root: str, depot: Depot, out: Path, cache: Path) -> None:
-    """Restores without a memory, and remembers what was restored."""
-    restore(root, depot, {"w": out})
-    opened = open_root(root, depot)
-    refs = opened.trees["w"].segments
-    contents = opened.chunks({ref.id for ref in refs})
-    chunks = [(pack.ref, pack.footer.ids) for pack in opened.index.packs]
-    brought = Brought(Tree("w", out), lambda n: contents[refs[n].id])
-    memory = recall(cache, opened.keys.chunks)
-    remember(cache, opened.keys.chunks, opened.record, chunks, [brought], memory)
-    memory.close()
-
-
 def test_saving_a_folder_that_was_just_brought_back_uploads_and_reads_nothing(
     work: Path, depot: Depot, blobs: Counting, tmp_path: Path, opened: list[str | bytes]
 ) -> None:
@@ -157,10 +143,8 @@ def test_saving_a_folder_that_was_just_brought_back_uploads_and_reads_nothing(
         wild.step()
     capture([Tree("w", work)], depot, "s/1-1")
     out, cache = tmp_path / "out", tmp_path / "cache"
-    for _ in range(2):  # also when it is remembered already
-        remembered("s/1-1", depot, out, cache)
-    settled(out, tmp_path)
-    remembered("s/1-1", depot, out, cache)
+    for warm in (False, True):  # also when it is remembered already
+        restore("s/1-1", depot, {"w": out}, cache_dir=cache, warm=warm)
     settled(out, tmp_path)
     capture([Tree("w", out)], depot, "s/1-2", "s/1-1", cache)  # settles what was too young to be trusted
     blobs.put_keys.clear()
@@ -181,7 +165,7 @@ def test_a_folder_brought_back_and_changed_is_saved_as_it_is(
         wild.step()
     capture([Tree("w", work)], depot, "s/1-1")
     out, cache = tmp_path / "out", tmp_path / "cache"
-    remembered("s/1-1", depot, out, cache)
+    restore("s/1-1", depot, {"w": out}, cache_dir=cache)
     wild = Wild(out, seed + 1000)
     for n in range(2, 6):
         wild.step()
@@ -192,20 +176,20 @@ def test_a_folder_brought_back_and_changed_is_saved_as_it_is(
 
 
 def test_a_file_that_is_not_what_was_brought_back_is_not_remembered_as_it(
-    work: Path, depot: Depot, tmp_path: Path
+    work: Path, depot: Depot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a", "b"):
         (work / name).write_text("content")
     capture([Tree("w", work)], depot, "s/1-1")
-    restore("s/1-1", depot, {"w": tmp_path / "out"})
-    (tmp_path / "out" / "a").write_text("meddled")
-    out, opened = tmp_path / "out", open_root("s/1-1", depot)
-    refs = opened.trees["w"].segments
-    contents = opened.chunks({ref.id for ref in refs})
-    settled(out / "a", tmp_path)
-    chunks = [(pack.ref, pack.footer.ids) for pack in opened.index.packs]
-    brought = Brought(Tree("w", out), lambda n: contents[refs[n].id])
-    remember(tmp_path / "cache", opened.keys.chunks, opened.record, chunks, [brought])
+    out = tmp_path / "out"
+
+    def late(*arguments: Any) -> None:
+        (out / "a").write_text("meddled")
+        settled(out / "a", tmp_path)
+        hold(*arguments)
+
+    monkeypatch.setattr("bide.snapshots.restore.hold", late)
+    restore("s/1-1", depot, {"w": out}, cache_dir=tmp_path / "cache")
     capture([Tree("w", out)], depot, "s/1-2", "s/1-1", tmp_path / "cache")
     restore("s/1-2", depot, {"w": tmp_path / "again"})
     assert (tmp_path / "again" / "a").read_text() == "meddled"

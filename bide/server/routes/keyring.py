@@ -44,9 +44,7 @@ async def post_seal(call: Call, body: Seal) -> Sealed:
 @TABLE.get("/v1/sessions/{session}/keys", who="runner")
 async def get_keys(call: Call, query: Root) -> Keys:
     """What opens a root that the session is restored from or builds upon."""
-    s = await call.parts.store.session(call.id("session"))
-    if s is None or s.lease is None or s.lease.runner != _runner(call):
-        raise Refused("forbidden", "This runner does not hold the session.")
+    s = await _held(call)
     if len(query.root) > BLOB_KEY_CHARS or not _may_open(s, query.root):
         raise Refused("forbidden", "The session is not restored from this checkpoint.")
     return await call.parts.keyring.keys(s, query.root)
@@ -55,8 +53,16 @@ async def get_keys(call: Call, query: Root) -> Keys:
 @TABLE.post("/v1/sessions/{session}/base", who="runner", status=204)
 async def post_base(call: Call, body: Root) -> None:
     """Makes a checkpoint that was sealed as one, and is written, the base of the session's project."""
+    await _held(call)
     await call.parts.blobs.size(f"roots/{body.root}")
     await call.parts.keyring.publish(call.id("session"), _runner(call), body.root)
+
+
+async def _held(call: Call) -> Session:
+    s = await call.parts.store.session(call.id("session"))
+    if s is None or s.lease is None or s.lease.runner != _runner(call):
+        raise Refused("forbidden", "This runner does not hold the session.")
+    return s
 
 
 def _runner(call: Call) -> str:

@@ -13,6 +13,24 @@ from bide.snapshots.blobs.base import BlobStore
 T = TypeVar("T")
 
 
+Pause = Callable[[float], None]
+
+
+def tried(action: Callable[[], T], waits_s: Sequence[float] = limits.UPLOAD_TRIES_S, pause: Pause = time.sleep) -> T:
+    """Does it, and again after each outage; the last one is passed on."""
+    for failed in range(len(waits_s)):
+        try:
+            return action()
+        except Unavailable as outage:
+            wait(failed, outage, waits_s, pause)
+    return action()
+
+
+def wait(failed: int, outage: Unavailable, waits_s: Sequence[float], pause: Pause) -> None:
+    """Waits after so many outages, 0 being the first."""
+    pause(max(waits_s[failed], min(outage.retry_after_s, waits_s[-1])))
+
+
 class Retrying:
     """Tries again after an outage, waiting `waits_s` between tries; the last outage is passed on.
 
@@ -61,7 +79,7 @@ class Retrying:
             except Unavailable as outage:
                 if failed == len(self._waits_s):
                     raise
-                self._wait(failed, outage)
+                wait(failed, outage, self._waits_s, self._pause)
                 failed += 1
             else:
                 return
@@ -70,15 +88,7 @@ class Retrying:
         self._tried(lambda: self._inner.delete(key))
 
     def _tried(self, action: Callable[[], T]) -> T:
-        for failed in range(len(self._waits_s)):
-            try:
-                return action()
-            except Unavailable as outage:
-                self._wait(failed, outage)
-        return action()
-
-    def _wait(self, failed: int, outage: Unavailable) -> None:
-        self._pause(max(self._waits_s[failed], min(outage.retry_after_s, self._waits_s[-1])))
+        return tried(action, self._waits_s, self._pause)
 
 
 class ReadBack:
