@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bide.core import codec, ids
@@ -37,6 +37,7 @@ def test_a_cut_text_keeps_its_head_and_tail_and_says_what_is_missing(text: str, 
         assert shown == clean(text * 20)
 
 
+@settings(deadline=None)
 @given(ANY)
 def test_every_event_of_a_runtime_is_bounded_and_storable(text: str) -> None:
     long = text * 9000

@@ -97,3 +97,9 @@ def settled(path: Path, tmp_path: Path) -> None:
         if probe.stat().st_ctime_ns > path.stat().st_ctime_ns + 3 * limits.RACY_NS:
             return
     raise AssertionError("the clock stands still")
+
+
+def children() -> set[int]:
+    """The processes that this one started, and that have not been waited for."""
+    found = (path.read_text().split() for path in Path("/proc/self/task").glob("*/children"))
+    return {int(pid) for each in found for pid in each}
