@@ -23,6 +23,7 @@ from sim.witness import Violation
 
 T = TypeVar("T")
 ROUND_S = 3.0
+LOOK_S = 3  # what is gone stays gone
 PATIENCE = rounds.Patience(condemned_s=6.0, orphan_s=6.0, erased_s=1e9, families=2, objects=50, facts=20)
 
 
@@ -173,7 +174,9 @@ class Keeper:
         """Somebody erases a session now and then; and what another stands on can be opened."""
         if self.clock.faults.erase and self.rng.random() < self.clock.faults.erase:
             self._erase(self.rng.choice(sessions))
-        self._can_be_opened(self.rng.choice(sessions))  # what is gone stays gone: one at a time finds it, too
+        if round(self.clock.now) % LOOK_S == 0:
+            for session in sessions:
+                self._can_be_opened(session)
 
     def _erase(self, session: str) -> None:
         engine = self.database.engine

@@ -73,6 +73,7 @@ PATTERN_CHARS = 400
 HOOK_S = 30.0  # a resume hook: the runtime waits for it, and SPAWN_S for both
 HOOK_TAIL_BYTES = 2 * KIB  # of its output that is told
 LOCKS_LOOKED_MAX = 100_000  # names looked at for stale locks of git
+FULL_BYTES = 1 * MIB  # a disk with less than this is full: nothing but a few small files could be written
 GIT_QUICK_S = 30.0  # status and the like
 UPLOAD_TRIES_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # waits between tries; the last one repeats
 CHECKPOINT_INTERVAL_S = 10 * MINUTE  # within a long turn

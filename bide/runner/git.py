@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
-from bide.core.limits import GIT_QUICK_S, GIT_S
+from bide.core.limits import FULL_BYTES, GIT_QUICK_S, GIT_S
 from bide.core.nouns import Workspace
 from bide.core.refusals import Refused
 
@@ -35,7 +36,7 @@ def clone(repository: str, branch: str, target: Path, config: Path) -> None:
     argv += ["--branch", branch] if branch else []
     done = _run([*argv, "--", repository, str(target)], config, GIT_S, cwd=target.parent)
     if done.returncode != 0:
-        if FULL in done.stderr:
+        if FULL in done.stderr or shutil.disk_usage(target.parent).free < FULL_BYTES:  # it does not always say so
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
         words = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["git said nothing"]
         raise Refused("no_repository", f"{repository} could not be cloned: {words[-1][:300]}")

@@ -355,7 +355,7 @@ async def test_a_real_session_works_parks_and_comes_back_warm(tmp_path: Path) ->
         shell.park()
         await until(lambda: shell.empty, 20)
         assert server.kinds()[-1] == "Parked"
-        assert workspaces.warm() == (SESSION,)
+        assert workspaces.shelf.warm() == (SESSION,)
         last = [fact for fact in server.facts[f"{SESSION} 1"] if type(fact).__name__ == "CheckpointSaved"][-1]
         shell.grant(2, checkpoint=last.checkpoint, resumed=True, turn=1)  # type: ignore[union-attr]
         await until(lambda: "RuntimeResumed" in server.kinds(epoch=2), 20)
