@@ -52,7 +52,9 @@ class Keeper:
         up = Upload(disk)
         family = self._alone(lambda engine: self._open(engine, session))
         left = set(up.wanted)
-        for key in self.blobs.named.get(parent, ()):  # as the runner remembers them: some may be gone
+        if parent and self.rng.random() < 0.1:  # what a runner remembers may be old, and gone by now
+            parent = self.rng.choice([root for root in self.blobs.named if session_of(root) == session] or [parent])
+        for key in self.blobs.named.get(parent, ()):
             pieces = self.blobs.ever_packed[key]
             if pieces & left and self.rng.random() < 0.9:
                 up.uses.append(key.rpartition("/")[2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import secrets
 from pathlib import Path
 
@@ -11,13 +13,13 @@ from tests.e2e.stage import Session, Stage, until
 
 def hits(folder: Path, canary: str) -> list[str]:
     """Files that hold the word, by name or content, as they lie on the disk."""
-    found = [str(path) for path in folder.rglob("*") if canary in path.name]
-    for path in folder.rglob("*"):
-        try:
-            if path.is_file() and not path.is_symlink() and canary.encode() in path.read_bytes():
-                found.append(str(path))
-        except FileNotFoundError:
-            continue  # it went meanwhile
+    found = []
+    for at, folders, files in os.walk(folder):  # it passes over what goes meanwhile
+        found += [str(Path(at, name)) for name in (*folders, *files) if canary in name]
+        for path in (Path(at, name) for name in files):
+            with contextlib.suppress(FileNotFoundError):
+                if path.is_file() and not path.is_symlink() and canary.encode() in path.read_bytes():
+                    found.append(str(path))
     return found
 
 
