@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from bide.snapshots.compare import Described, manifest_of
+from bide.snapshots.compare import Described
+from tests.e2e.folders import described, differing
 from tests.e2e.model import said, word
 from tests.e2e.stage import Session, Stage, until
 
@@ -27,20 +26,6 @@ rm -f build/zero.bin debug.log; mv link moved-%d; ln -s README.md link; chmod 75
 echo again >> README.md; rm -rf build/deep; mkdir -p build/deep; ln -sfn README.md dangling; echo stash2 >> run.sh
 git stash -q; touch -d '2002-02-02 02:02:02.2' build
 """
-OWN = b".scripted"  # the runtime's own state, which goes on by itself
-
-
-def described(folder: Path) -> dict[bytes, Described]:
-    """Workspace and home, without what the runtime writes by itself and what its writing touches."""
-    found = {b"w/" + path: each for path, each in manifest_of(folder / "workspace").items()}
-    home = manifest_of(folder / "home").items()
-    return found | {b"h/" + path: each for path, each in home if path and not path.startswith(OWN)}
-
-
-def differing(one: dict[bytes, Described], other: dict[bytes, Described]) -> list[object]:
-    return [
-        (path, one.get(path), other.get(path)) for path in sorted({*one, *other}) if one.get(path) != other.get(path)
-    ]
 
 
 def test_three_round_trips_between_two_runners_change_nothing(shared: Stage) -> None:

@@ -179,7 +179,7 @@ def test_a_session_that_begins_on_a_full_disk_is_given_to_another_runner_and_doe
     small: Path, snapshots: Direct, tmp_path: Path
 ) -> None:
     here, source = Workspaces(small, snapshots, CHOICE), repository(tmp_path / "source")
-    (source / "large").write_bytes(os.urandom(DISK // 2))
+    (source / "large").write_bytes(os.urandom(DISK))
     git(source, "add", "large")
     git(source, "commit", "-q", "-m", "large")
     wanted = restoring(repository=str(source))

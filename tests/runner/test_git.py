@@ -204,3 +204,24 @@ def test_git_that_is_not_installed_is_said_in_words(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refused, match="git is not installed on this runner"):
         cloned(str(source), tmp_path / "w", config)
+
+
+def test_a_rebase_of_many_commits_never_meets_a_lock_of_ours(tmp_path: Path, config: Path) -> None:
+    at = repository(tmp_path / "work")
+    git(at, "checkout", "-q", "side")
+    for n in range(25):
+        (at / f"{n}.txt").write_text(str(n))
+        git(at, "add", ".")
+        git(at, "commit", "-q", "-m", str(n))
+    git(at, "checkout", "-q", "main")
+    git(at, "commit", "-q", "--allow-empty", "-m", "moved on")
+    looks = 0
+    argv = ["git", "-c", "safe.directory=*", "rebase", "-q", "--force-rebase", "--exec", "true", "main", "side"]
+    with subprocess.Popen(argv, cwd=at, env=GIT, stderr=subprocess.PIPE) as rebase:
+        while rebase.poll() is None:
+            ours.look(at, "/workspace", "repo", config)
+            looks += 1
+        assert rebase.stderr is not None
+        assert rebase.returncode == 0, rebase.stderr.read()
+    assert looks > 3
+    assert ours.look(at, "/workspace", "repo", config).branch == "side"
