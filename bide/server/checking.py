@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +23,8 @@ from bide.snapshots.losses import Damaged, Hostile, Lost
 from bide.snapshots.root import open_root
 from bide.snapshots.verify import Verified, damage, verify
 from bide.store.base import Page
+
+How = Callable[[str, Depot], Verified]  # reads a checkpoint through; raises what `verify` raises
 
 
 class What(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -44,10 +47,10 @@ async def sessions(parts: Parts, what: What) -> AsyncIterator[Session]:
 
 async def lines(parts: Parts, found: AsyncIterator[Session], *, deep: bool) -> AsyncIterator[bytes]:
     """A line for each checkpoint. While one is read through an empty line comes now and then."""
-    good: set[str] = set()  # packs are shared: each is read once
+    how = partial(verify, deep=deep, known_good=set[str]())  # packs are shared: each is read once
     async for session in found:
         for saved in await parts.store.checkpoints(session.id):
-            running = asyncio.ensure_future(_checked(parts, session, saved, good, deep=deep))
+            running = asyncio.ensure_future(_checked(parts, session, saved, how))
             try:
                 while not (await asyncio.wait([running], timeout=FSCK_PULSE_S))[0]:
                     yield b"\n"
@@ -58,26 +61,22 @@ async def lines(parts: Parts, found: AsyncIterator[Session], *, deep: bool) -> A
 
 async def look(parts: Parts, session: Session, saved: f.Checkpoint, *, full: bool) -> shapes.Checked:
     """One checkpoint; unless `full` only its lists, and whether each content that they name lies in a pack that is there."""
-    return await _checked(parts, session, saved, set(), deep=False, read=full)
+    return await _checked(parts, session, saved, partial(verify, deep=False) if full else _glance)
 
 
-async def _checked(
-    parts: Parts, session: Session, saved: f.Checkpoint, good: set[str], *, deep: bool, read: bool = True
-) -> shapes.Checked:
+async def _checked(parts: Parts, session: Session, saved: f.Checkpoint, how: How) -> shapes.Checked:
     try:
         depot = await parts.archive.depot(session, saved.root)
     except Refused as refused:
         if refused.code != "checkpoint_gone":
             raise
         return shapes.Checked(session_id=session.id, checkpoint=saved.n, state="gone")
-    return await parts.archive.long(lambda: _looked(session, saved, depot, good, deep=deep, read=read))
+    return await parts.archive.long(lambda: _looked(session, saved, depot, how))
 
 
-def _looked(
-    session: Session, saved: f.Checkpoint, depot: Depot, good: set[str], *, deep: bool, read: bool
-) -> shapes.Checked:
+def _looked(session: Session, saved: f.Checkpoint, depot: Depot, how: How) -> shapes.Checked:
     try:
-        done = verify(saved.root, depot, deep=deep, known_good=good) if read else _glance(saved.root, depot)
+        done = how(saved.root, depot)
     except Damaged as damaged:
         return _damaged(session, saved, damaged.items)
     except Hostile as hostile:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import secrets
 import struct
 from collections import deque
-from collections.abc import Callable, Container
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 import msgspec
 import zstandard
@@ -21,7 +21,7 @@ from bide.core import limits
 from bide.core.keyring import ID_SIZE, KEY_SIZE, NewPack
 from bide.core.refusals import Unavailable
 from bide.snapshots.blobs.base import BlobStore
-from bide.snapshots.manifest import HASH_SIZE, VERSION, PackRef, Unreadable, chunk_id, pack_key, require_version, unzstd
+from bide.snapshots.manifest import HASH_SIZE, VERSION, PackRef, Unreadable, pack_key, unzstd
 
 PACK_MAGIC = b"BDPK"
 HEADER = PACK_MAGIC + VERSION.to_bytes(2, "big")
@@ -70,27 +70,16 @@ class Written(Struct, frozen=True, array_like=True):
         return NewPack(id=self.ref.id.hex(), size=self.ref.size, hash=self.ref.hash, key=self.key)
 
 
-class Sink(Protocol):
-    """Where content goes while a tree is read."""
-
-    def add(self, content: bytes | memoryview) -> bytes:
-        """Takes a chunk, gives its id."""
-        ...
-
-
 class Packer:
-    """A sink that uploads what is not known yet. Use it in `with`; `finish` gives the packs it wrote.
+    """Uploads chunks, each once. Use it in `with`; `finish` gives the packs it wrote.
 
     A thread of its own compresses, encrypts and uploads, in order, while the caller reads on; its errors surface in
     the caller's next `add` or in `finish`.
     """
 
-    def __init__(
-        self, blobs: BlobStore, family: str, chunks: bytes, known: Container[bytes], proceed: Callable[[], None]
-    ) -> None:
-        """`chunks` is the key that names content; `proceed` is called before each upload and may raise to stop."""
-        self._blobs, self._family, self._chunks_key, self._known = blobs, family, chunks, known
-        self._proceed = proceed
+    def __init__(self, blobs: BlobStore, family: str, proceed: Callable[[], None]) -> None:
+        """`proceed` is called before each upload and may raise to stop."""
+        self._blobs, self._family, self._proceed = blobs, family, proceed
         self._new: dict[bytes, int] = {}
         self._frame: list[bytes | memoryview] = []
         self._frame_ids: list[bytes] = []
@@ -98,7 +87,6 @@ class Packer:
         self._waiting: deque[Future[None]] = deque()
         self._zstd = zstandard.ZstdCompressor(level=1)
         self._written: list[Written] = []
-        self.bytes_put = 0
         self._begin_pack()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="packer")
 
@@ -108,14 +96,8 @@ class Packer:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._thread.shutdown(wait=True, cancel_futures=True)
 
-    def add(self, content: bytes | memoryview) -> bytes:
-        ident = chunk_id(content, self._chunks_key)
-        if ident not in self._known:
-            self.put(ident, content)
-        return ident
-
     def put(self, ident: bytes, content: bytes | memoryview) -> None:
-        """Takes a chunk whose id is known already."""
+        """Takes a chunk by its id; one that was taken before is passed over."""
         if ident not in self._new:
             self._new[ident] = _NOT_YET
             self._frame.append(content)
@@ -186,7 +168,6 @@ class Packer:
         put_new(self._blobs, pack_key(self._family, self._id), content)
         self._new.update(dict.fromkeys(self._ids, len(self._written)))
         self._written.append(Written(ref, self._key, footer))
-        self.bytes_put += len(content)
         self._begin_pack()
 
 
@@ -238,11 +219,6 @@ class Opener:
         if magic != PACK_MAGIC:
             raise Unreadable("its object is no whole pack")
         return int(length)
-
-
-def require_pack(content: bytes) -> None:
-    """Raises `Unreadable` for bytes that do not begin like a pack of this version."""
-    require_version(content, PACK_MAGIC, "pack")
 
 
 def put_new(blobs: BlobStore, key: str, content: bytes) -> None:

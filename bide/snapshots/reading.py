@@ -86,7 +86,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         return _Share(own, written), [_List(ident, uses, _places(packer, fresh)) for ident, uses, fresh in lists]
 
     def _packer(self) -> Packer:
-        return Packer(self.blobs, self.opening.family, self.opening.chunks, (), self.proceed)
+        return Packer(self.blobs, self.opening.family, self.proceed)
 
     def _made(self, tasks: Iterable[Task], surveys: Sequence[Survey], sink: Sink) -> Iterator[tuple[Made, list[bytes]]]:
         takers: dict[int, Taker] = {}

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from bide.snapshots.depot import Depot
 from bide.snapshots.manifest import Entry, Folder
-from bide.snapshots.packs import Packer
 from tests.snapshots import tiny
 
 EVIL = b"evil"
@@ -33,8 +32,7 @@ def below(name: bytes) -> Entry:
 
 def store(depot: Depot, *folders: Folder, root: str = "s/1-1", **more: object) -> None:
     """Writes a checkpoint of one tree, w; `more` replaces fields of its record."""
-    opening = depot.keyring.opening()
-    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+    with tiny.Writing(depot) as packer:
         evil = packer.add(EVIL)
         known = [
             replace(one, entries=tuple(replace(e, ids=e.ids.replace(b"?" * 32, evil)) for e in one.entries))

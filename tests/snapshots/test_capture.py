@@ -27,23 +27,6 @@ from bide.snapshots.verify import verify
 from tests.snapshots.depots import Counting, fill
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Counting:
-    return Counting(tmp_path / "blobs")
-
-
-@pytest.fixture
-def depot(tmp_path: Path, blobs: Counting) -> Depot:
-    return Depot(blobs, FileKeyring(tmp_path / "keys", "s"))
-
-
 def test_an_unchanged_folder_is_saved_again_with_one_small_object(
     work: Path, depot: Depot, blobs: Counting, tmp_path: Path
 ) -> None:

@@ -25,23 +25,6 @@ from bide.snapshots.verify import verify
 from tests.snapshots.depots import Counting, children, depot_at, fill, settled
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Counting:
-    return Counting(tmp_path / "blobs")
-
-
-@pytest.fixture
-def depot(tmp_path: Path, blobs: Counting) -> Depot:
-    return Depot(blobs, FileKeyring(tmp_path / "keys", "s"))
-
-
 def test_packs_that_are_collected_while_a_capture_builds_upon_them_are_written_anew(
     work: Path, blobs: Counting, tmp_path: Path
 ) -> None:

@@ -11,26 +11,12 @@ from pathlib import Path
 import pytest
 
 from bide.core import limits
-from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.depot import Depot
 from bide.snapshots.diff import Changed, Side, diff
-from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.patch import quoted
 from bide.snapshots.reader import NotThere, Reader
 from bide.snapshots.root import open_root
 from tests.snapshots.tiny import save
-
-
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def depot(tmp_path: Path) -> Depot:
-    return Depot(LocalBlobs(tmp_path / "blobs"), FileKeyring(tmp_path / "keys", "s"))
 
 
 def side(depot: Depot, root: str) -> Side:

@@ -16,27 +16,12 @@ from bide.snapshots.compare import manifest_of
 from bide.snapshots.depot import Depot
 from bide.snapshots.losses import Damaged, Hostile
 from bide.snapshots.manifest import Entry, Xattr, root_key
-from bide.snapshots.packs import Footer, Packer
+from bide.snapshots.packs import Footer
 from bide.snapshots.restore import restore
 from bide.snapshots.root import list_files
 from bide.snapshots.verify import verify
 from tests.snapshots import tiny
-from tests.snapshots.depots import depot_at
 from tests.snapshots.lies import EVIL, OUTSIDE, below, file, folder, link, store
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Path:
-    (tmp_path / OUTSIDE).mkdir()
-    (tmp_path / OUTSIDE / "canary").write_text("alive")
-    (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "old").write_text("as before")
-    return tmp_path
-
-
-@pytest.fixture
-def depot(room: Path) -> Depot:
-    return depot_at(room)
 
 
 def refused(room: Path, depot: Depot, root: str = "s/1-1") -> str:
@@ -203,8 +188,7 @@ def test_a_chunk_longer_than_its_place_is_refused(room: Path, depot: Depot) -> N
 
 
 def test_a_list_of_files_in_the_place_of_another_is_refused(room: Path, depot: Depot) -> None:
-    opening = depot.keyring.opening()
-    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+    with tiny.Writing(depot) as packer:
         tree = tiny.tree_of("w", Path("/w"), (0, 0), [folder(b"", below(b"a")), folder(b"a")], packer)
         first = replace(tree.segments[0], first=b"elsewhere")
         tiny.seal(depot, "s/1-1", [replace(tree, segments=(first,))], packer.finish())
@@ -230,8 +214,7 @@ class Lent:
 
 
 def test_packs_of_a_family_that_leads_out_of_the_store_are_refused(room: Path, depot: Depot) -> None:
-    opening = depot.keyring.opening()
-    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+    with tiny.Writing(depot) as packer:
         tree = tiny.tree_of("w", Path("/w"), (0, 0), [folder(b"")], packer)
         written = packer.finish()
     refs = tuple(replace(pack.ref, family="../../outside") for pack in written)
@@ -240,8 +223,7 @@ def test_packs_of_a_family_that_leads_out_of_the_store_are_refused(room: Path, d
 
 
 def test_two_trees_that_claim_one_path_of_a_shared_folder_are_refused(room: Path, depot: Depot) -> None:
-    opening = depot.keyring.opening()
-    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+    with tiny.Writing(depot) as packer:
         one = tiny.tree_of("one", Path("/w"), (0, 0), [folder(b"", below(b"x")), folder(b"x")], packer)
         two = tiny.tree_of("two", Path("/w"), (0, 0), [folder(b"", link(b"x", bytes(room / OUTSIDE)))], packer)
         tiny.seal(depot, "s/1-1", [one, two], packer.finish())

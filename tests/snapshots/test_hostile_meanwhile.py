@@ -16,22 +16,7 @@ from bide.snapshots.losses import BadFolder, Hostile
 from bide.snapshots.manifest import Entry
 from bide.snapshots.restore import restore
 from tests.snapshots import tiny
-from tests.snapshots.depots import depot_at
 from tests.snapshots.lies import OUTSIDE, below, file, folder, link, store
-
-
-@pytest.fixture
-def room(tmp_path: Path) -> Path:
-    (tmp_path / OUTSIDE).mkdir()
-    (tmp_path / OUTSIDE / "canary").write_text("alive")
-    (tmp_path / "target").mkdir()
-    (tmp_path / "target" / "old").write_text("as before")
-    return tmp_path
-
-
-@pytest.fixture
-def depot(room: Path) -> Depot:
-    return depot_at(room)
 
 
 class Swapper:

@@ -20,14 +20,9 @@ from bide.snapshots.restore import restore
 from bide.snapshots.scan import Tree
 from bide.snapshots.verify import verify
 from tests.snapshots import tiny
-from tests.snapshots.depots import children, depot_at
+from tests.snapshots.depots import children
 from tests.snapshots.random_trees import ROOT
 from tests.snapshots.wild import Wild
-
-
-@pytest.fixture
-def depot(tmp_path: Path) -> Depot:
-    return depot_at(tmp_path)
 
 
 def forked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,25 +12,19 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import manifest_of
 from bide.snapshots.depot import Depot
 from bide.snapshots.exported import exported
-from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.manifest import LINK, Entry, Folder
-from bide.snapshots.packs import Packer
 from bide.snapshots.scan import Tree
 from tests.snapshots import random_trees
+from tests.snapshots.depots import depot_at
 from tests.snapshots.random_trees import FolderSpec, room
-from tests.snapshots.tiny import save, seal, tree_of
+from tests.snapshots.tiny import Writing, save, seal, tree_of
 from tools import read_checkpoint as second_reader
 
 READER = Path(second_reader.__file__)
-
-
-def depot_in(folder: Path) -> Depot:
-    return Depot(LocalBlobs(folder / "blobs"), FileKeyring(folder / "keys", "s"))
 
 
 def read(folder: Path, depot: Depot, root: str, target: Path) -> subprocess.CompletedProcess[str]:
@@ -45,7 +39,7 @@ def read(folder: Path, depot: Depot, root: str, target: Path) -> subprocess.Comp
 @given(random_trees.trees, random_trees.trees, st.integers(0, 10_000))
 def test_every_checkpoint_comes_back_bit_for_bit_without_bide(first: FolderSpec, second: FolderSpec, seed: int) -> None:
     with room() as here:
-        work, depot = here / "work", depot_in(here)
+        work, depot = here / "work", depot_at(here)
         work.mkdir()
         random_trees.build(work, first)
         before = manifest_of(work)
@@ -63,7 +57,7 @@ def test_every_checkpoint_comes_back_bit_for_bit_without_bide(first: FolderSpec,
 
 
 def test_all_trees_come_back_each_in_a_folder_of_its_name_and_paths_are_never_too_long(tmp_path: Path) -> None:
-    depot = depot_in(tmp_path)
+    depot = depot_at(tmp_path)
     for name in ("workspace", "home"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text(name)
@@ -84,7 +78,7 @@ def test_all_trees_come_back_each_in_a_folder_of_its_name_and_paths_are_never_to
 
 
 def test_what_is_damaged_is_named_and_the_rest_is_there(tmp_path: Path) -> None:
-    depot, work = depot_in(tmp_path), tmp_path / "work"
+    depot, work = depot_at(tmp_path), tmp_path / "work"
     work.mkdir()
     (work / "early").write_text("of the first")
     capture([Tree("w", work)], depot, "s/1-1")
@@ -108,7 +102,7 @@ def test_what_is_damaged_is_named_and_the_rest_is_there(tmp_path: Path) -> None:
 
 
 def test_a_checkpoint_that_would_write_elsewhere_does_not(tmp_path: Path) -> None:
-    depot = depot_in(tmp_path)
+    depot = depot_at(tmp_path)
     (tmp_path / "outside").mkdir()
     through = [
         Folder(b"", 0o755, 0, (Entry(name=b"x", kind=LINK, target=os.fsencode(tmp_path / "outside")),)),
@@ -116,8 +110,7 @@ def test_a_checkpoint_that_would_write_elsewhere_does_not(tmp_path: Path) -> Non
     ]
     climbs = [Folder(b"", 0o755, 0, (Entry(name=b"../y", kind="f", mode=0o644),))]
     for n, folders in enumerate((through, climbs), 1):
-        opening = depot.keyring.opening()
-        with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+        with Writing(depot) as packer:
             tree = tree_of("w", tmp_path, (0, 0), folders, packer)
             seal(depot, f"s/1-{n}", [tree], packer.finish())
         assert read(tmp_path, depot, f"s/1-{n}", tmp_path / f"out{n}").returncode == 1
@@ -134,7 +127,7 @@ def test_the_reader_stays_short_and_knows_nothing_of_bide() -> None:
 
 
 def test_the_wrong_keys_open_nothing(tmp_path: Path) -> None:
-    depot = depot_in(tmp_path)
+    depot = depot_at(tmp_path)
     (tmp_path / "work").mkdir()
     save(depot, "s/1-1", {"w": tmp_path / "work"})
     keys = depot.keyring.keys("s/1-1")

@@ -24,23 +24,6 @@ from tests.snapshots.wild import Wild
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> Counting:
-    return Counting(tmp_path / "blobs")
-
-
-@pytest.fixture
-def depot(tmp_path: Path, blobs: Counting) -> Depot:
-    return Depot(blobs, FileKeyring(tmp_path / "keys", "s"))
-
-
-@pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> list[str | bytes]:
     """The names of all files opened from here on."""
     names: list[str | bytes] = []

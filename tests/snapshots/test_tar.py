@@ -12,25 +12,19 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from msgspec.structs import replace
 
-from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.compare import Described, manifest_of
 from bide.snapshots.depot import Depot
-from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.losses import Damaged, Hostile
 from bide.snapshots.manifest import LINK, Entry, Folder
-from bide.snapshots.packs import Packer
 from bide.snapshots.reader import NotThere, Reader
 from bide.snapshots.root import open_root
 from bide.snapshots.tar import tar
 from tests.snapshots import random_trees
+from tests.snapshots.depots import depot_at
 from tests.snapshots.random_trees import FolderSpec, room
-from tests.snapshots.tiny import save, seal, tree_of
+from tests.snapshots.tiny import Writing, save, seal, tree_of
 
 GNU = ["tar", "--warning=no-timestamp", "--xattrs", "--xattrs-include=user.*", "--numeric-owner", "-xp"]
-
-
-def depot_in(folder: Path) -> Depot:
-    return Depot(LocalBlobs(folder / "blobs"), FileKeyring(folder / "keys", "s"))
 
 
 def archive(depot: Depot, path: bytes = b"", root: str = "s/1-1") -> bytes:
@@ -54,7 +48,7 @@ def plain(found: dict[bytes, Described]) -> dict[bytes, Described]:
 @given(random_trees.trees)
 def test_any_folder_comes_out_of_its_archive_bit_for_bit(spec: FolderSpec) -> None:
     with room() as here:
-        work, depot = here / "work", depot_in(here)
+        work, depot = here / "work", depot_at(here)
         work.mkdir()
         random_trees.build(work, spec)
         wanted = manifest_of(work)
@@ -85,7 +79,7 @@ def work(tmp_path: Path) -> Path:
 
 
 def test_a_part_of_it_holds_whole_files_even_where_their_other_names_are_outside(work: Path, tmp_path: Path) -> None:
-    depot = depot_in(tmp_path)
+    depot = depot_at(tmp_path)
     save(depot, "s/1-1", {"w": work})
     out = unpack(archive(depot, b"sub"), tmp_path / "out")
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*")) == [
@@ -100,7 +94,7 @@ def test_a_part_of_it_holds_whole_files_even_where_their_other_names_are_outside
 
 
 def test_twenty_gigabytes_of_hole_are_a_short_archive(work: Path, tmp_path: Path) -> None:
-    depot = depot_in(tmp_path)
+    depot = depot_at(tmp_path)
     save(depot, "s/1-1", {"w": work})
     content = archive(depot)
     assert len(content) < 50_000
@@ -109,10 +103,9 @@ def test_twenty_gigabytes_of_hole_are_a_short_archive(work: Path, tmp_path: Path
 
 
 def test_numbers_that_the_old_header_cannot_hold_stand_in_the_new_one(tmp_path: Path) -> None:
-    depot = depot_in(tmp_path)
-    opening = depot.keyring.opening()
+    depot = depot_at(tmp_path)
     entry = Entry(name=b"f", kind="f", mode=0o644, mtime_ns=2**33 * 10**9 + 1, uid=3_000_000, gid=4_000_000_000)
-    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+    with Writing(depot) as packer:
         tree = tree_of("w", tmp_path, (0, 0), [Folder(b"", 0o755, -1, (entry,))], packer)
         seal(depot, "s/1-1", [tree], packer.finish())
     with tarfile.open(fileobj=io.BytesIO(archive(depot))) as opened:
@@ -123,13 +116,12 @@ def test_numbers_that_the_old_header_cannot_hold_stand_in_the_new_one(tmp_path: 
 
 
 def test_nothing_is_given_out_of_a_checkpoint_that_lies_or_has_lost_its_lists(work: Path, tmp_path: Path) -> None:
-    depot = depot_in(tmp_path)
-    opening = depot.keyring.opening()
+    depot = depot_at(tmp_path)
     folders = [
         Folder(b"", 0o755, 0, (Entry(name=b"x", kind=LINK, target=b"/tmp"),)),
         Folder(b"x", 0o755, 0, (Entry(name=b"y", kind="f", mode=0o644),)),
     ]
-    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+    with Writing(depot) as packer:
         seal(depot, "s/1-1", [tree_of("w", tmp_path, (0, 0), folders, packer)], packer.finish())
     with pytest.raises(Hostile):
         tar(Reader(open_root("s/1-1", depot)), "w")

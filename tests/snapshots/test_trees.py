@@ -27,13 +27,6 @@ from tests.snapshots.wild import Wild
 SEEDS, GENERATIONS = int(os.environ.get("TREE_SEEDS", "60")), 6
 
 
-@pytest.fixture
-def work(tmp_path: Path) -> Path:
-    folder = tmp_path / "work"
-    folder.mkdir()
-    return folder
-
-
 def brought(root: str, depot: Depot, here: Path) -> dict[bytes, Described]:
     out = here / root.replace("/", "-")
     assert restore(root, depot, {"w": out}).warnings == ()

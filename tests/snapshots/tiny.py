@@ -20,20 +20,35 @@ from bide.snapshots.manifest import (
     SegmentRef,
     TreeRecord,
     Xattr,
+    chunk_id,
     encode_segment,
     root_key,
     seal_root,
 )
-from bide.snapshots.packs import Packer, Sink, Written
+from bide.snapshots.packs import Packer, Written
 
 CHUNK = 300_000
 SEGMENT_FOLDERS = 3
 
 
+class Writing(Packer):
+    """A packer that names what it is given."""
+
+    def __init__(self, depot: Depot) -> None:
+        opening = depot.keyring.opening()
+        super().__init__(depot.blobs, opening.family, lambda: None)
+        self._chunks = opening.chunks
+
+    def add(self, content: bytes | memoryview) -> bytes:
+        """Takes a chunk, gives its id."""
+        ident = chunk_id(content, self._chunks)
+        self.put(ident, content)
+        return ident
+
+
 def save(depot: Depot, root: str, paths: dict[str, Path]) -> RootRecord:
     """Saves folders, by tree names, all contents anew: packs overlap."""
-    opening = depot.keyring.opening()
-    with Packer(depot.blobs, opening.family, opening.chunks, (), lambda: None) as packer:
+    with Writing(depot) as packer:
         trees = []
         for name, path in paths.items():
             folders = list(read(path, packer))
@@ -62,13 +77,13 @@ def seal(
 
 
 def tree_of(
-    name: str, path: Path, ids: tuple[int, int], folders: list[Folder], sink: Sink, **more: object
+    name: str, path: Path, ids: tuple[int, int], folders: list[Folder], packer: Writing, **more: object
 ) -> TreeRecord:
     """A tree of these folders, as they are; `more` replaces fields."""
     refs = []
     for at in range(0, len(folders), SEGMENT_FOLDERS):
         group = folders[at : at + SEGMENT_FOLDERS]
-        refs.append(SegmentRef(group[0].path, sink.add(encode_segment(group))))
+        refs.append(SegmentRef(group[0].path, packer.add(encode_segment(group))))
     entries = [entry for folder in folders for entry in folder.entries if entry.kind != "d"]
     record = TreeRecord(
         name=name, path=os.fsencode(path), only=(), skip=(), uid=ids[0], gid=ids[1], files=len(entries),
@@ -77,8 +92,8 @@ def tree_of(
     return replace(record, **more)
 
 
-def read(path: Path, sink: Sink) -> list[Folder]:
-    """Every folder below a path, with the contents of its files added to the sink."""
+def read(path: Path, packer: Writing) -> list[Folder]:
+    """Every folder below a path, with the contents of its files handed to the packer."""
     top, found, waiting = path.stat(), [], [b""]
     first_names: dict[tuple[int, int], bytes] = {}
     with Folders(os.open(path, os.O_RDONLY | os.O_DIRECTORY)) as folders:
@@ -91,7 +106,7 @@ def read(path: Path, sink: Sink) -> list[Folder]:
         for at in sorted(paths):
             fd = folders.at(at)
             seen = os.fstat(fd)
-            entries = [_entry(folders.at(at), at, name, top, sink, first_names) for name in names_in(fd)]
+            entries = [_entry(folders.at(at), at, name, top, packer, first_names) for name in names_in(fd)]
             uid, gid = _ids(seen, top)
             found.append(
                 Folder(
@@ -108,7 +123,7 @@ def read(path: Path, sink: Sink) -> list[Folder]:
 
 
 def _entry(
-    fd: int, folder: bytes, name: bytes, top: os.stat_result, sink: Sink, first_names: dict[tuple[int, int], bytes]
+    fd: int, folder: bytes, name: bytes, top: os.stat_result, packer: Writing, first_names: dict[tuple[int, int], bytes]
 ) -> Entry | None:
     seen = os.lstat(name, dir_fd=fd)
     uid, gid = _ids(seen, top)
@@ -123,7 +138,7 @@ def _entry(
         return Entry(name, "h", target=earlier)
     file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=fd)
     try:
-        ids, lengths = _content(file, seen.st_size, sink)
+        ids, lengths = _content(file, seen.st_size, packer)
         xattrs = _xattrs(file)
     finally:
         os.close(file)
@@ -131,7 +146,7 @@ def _entry(
     return Entry(name, "f", mode, seen.st_mtime_ns, seen.st_size, ids, b"", lengths, xattrs, uid, gid)
 
 
-def _content(fd: int, size: int, sink: Sink) -> tuple[bytes, tuple[int, ...]]:
+def _content(fd: int, size: int, packer: Writing) -> tuple[bytes, tuple[int, ...]]:
     ids, lengths, at = b"", [], 0
     while at < size:
         try:
@@ -144,7 +159,7 @@ def _content(fd: int, size: int, sink: Sink) -> tuple[bytes, tuple[int, ...]]:
         end = os.lseek(fd, at, os.SEEK_HOLE) if at < size else at
         while at < end:
             chunk = os.pread(fd, min(CHUNK, end - at), at)
-            ids += sink.add(chunk)
+            ids += packer.add(chunk)
             lengths.append(len(chunk))
             at += len(chunk)
     return ids, () if lengths == [size] else tuple(lengths)
