@@ -174,7 +174,7 @@ async def test_a_kill_in_mid_tool_leaves_a_conversation_that_resumes(tmp_path: P
     cut_off = live.deliver("work", bash("echo; sleep 300"), {"text": "never"})
     path = tmp_path / "home" / place(session)
     await live.until(lambda: bool(live.of(Called)) and bool(live.survivors()))
-    await live.until(lambda: path.exists() and b"sleep 300" in path.read_bytes())  # it writes a little later
+    await live.until(lambda: path.exists() and b'"type":"tool_use"' in path.read_bytes())  # it writes a little later
     await live.kill()
     assert live.events[-1] == Troubled("runtime_ended_early", "Claude Code ended in the middle of a turn.")
     with path.open("ab") as transcript:

@@ -61,7 +61,7 @@ async def people(there: Fleet, count: int, pause_s: float) -> AsyncIterator[Offi
 def judged(there: Fleet, office: Office) -> Verdict:
     """What the logs, the people and the conversations come to."""
     with contextlib.closing(PostgresStore(there.database_url)) as store:
-        judge = Judge(store, LocalBlobs(there.blobs), office.sent)
+        judge = Judge(store, LocalBlobs(there.blobs), there.master, office.sent)
         for session in sorted({one.session for one in office.sent}):
             judge.judge(session)
     judge.found.violations += office.wrong

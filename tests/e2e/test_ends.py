@@ -35,13 +35,13 @@ def test_a_cancelled_session_keeps_its_work_and_a_message_wakes_it(stage: Stage)
 
 
 def test_a_runner_that_is_told_to_go_parks_all_it_holds_and_loses_nothing(shared: Stage) -> None:
-    (leaving,) = shared.runners("drain-one", pool="drain")
+    (leaving,) = shared.runners("drain-one", pool="leaving")
     mark, late = word("busy"), word("late")
-    waiting = shared.session(said(word("task"), bash("echo w > w.txt"), ask("Which?")), pool="drain")
+    waiting = shared.session(said(word("task"), bash("echo w > w.txt"), ask("Which?")), pool="leaving")
     question = waiting.question()
-    working = shared.session(said(word("task"), bash(f"sh -c 'sleep 2; true' {mark}; echo d > d.txt")), pool="drain")
+    working = shared.session(said(word("task"), bash(f"sh -c 'sleep 2; true' {mark}; echo d > d.txt")), pool="leaving")
     working.tool_running(mark)
-    staying = shared.runner("drain-two", "drain")
+    staying = shared.runner("drain-two", "leaving")
     leaving.process.terminate()
     assert leaving.process.wait(20) == 0, leaving.tail()
     for s in (waiting, working):

@@ -12,7 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from bide.server.archive import Held
+from bide.server.keyring import keys_in
 from bide.snapshots.blobs.local import LocalBlobs
+from bide.snapshots.depot import Depot
 from bide.snapshots.restore import restore
 from bide.store.postgres import PostgresStore
 from chaos.fleet import Fleet
@@ -79,13 +82,14 @@ async def test_a_runner_with_twenty_waiting_sessions_is_drained_in_seconds_and_e
 
 def compare_all(there: Fleet, sessions: list[str]) -> None:
     """What is saved is what was there: the folders that the runner keeps, byte for byte."""
-    blobs = LocalBlobs(there.blobs)
     with contextlib.closing(PostgresStore(there.database_url)) as store, tempfile.TemporaryDirectory() as folder:
         for session in sessions:
             saved = store.session(session)
             assert saved is not None
             assert saved.checkpoint is not None
-            restore(saved.checkpoint.root, blobs, {"workspace": Path(folder, session)})
+            keys = keys_in(store, there.master, saved, saved.checkpoint.root)
+            depot = Depot(LocalBlobs(there.blobs), Held(keys))
+            restore(saved.checkpoint.root, depot, {"workspace": Path(folder, session)})
             compare(Path(folder, session), there.root("one") / session / "workspace")
 
 

@@ -121,6 +121,7 @@ def test_a_first_turn_that_never_ended_starts_again_from_the_fresh_clone_and_say
     assert "turn 1" in [item["what"] for item in rolled["lost"]]
     until(lambda: crash.stage.model.openings(crash.words["early"]) == 2, 20, s.story)
     assert "Work was lost" in "\n".join(_openings(crash, "early")[-1])
+    s.tool_running(crash.words["first"])
     s.post({"type": "user.interrupt"})
     s.shown("waiting")
     assert (crash.stage.root_of(s) / "workspace" / "early.txt").read_text() == "lost\n"
