@@ -15,6 +15,7 @@ import sysconfig
 import tempfile
 import time
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
@@ -32,11 +33,14 @@ COUNTING_PIP = (24, 1)  # the first that can tell its progress to a program
 CLAUDE_WHEELS = ("x86_64", "aarch64")  # machines for which the package that carries Claude Code has a Linux wheel
 
 
+# Types that an old Python does not know are quoted below: it has to get as far as saying that it is too old.
+
+
 class Missing(Exception):
     """Something has to be there that is not: what, and what to do about it, as sentences."""
 
 
-def main():
+def main() -> int:
     """Gives the exit code: 0 when `.venv` is ready, 1 when something is missing, 2 for wrong usage."""
     if len(sys.argv) != 2 or sys.argv[1] not in STAGES:
         say("usage: python3 tools/bootstrap.py {}".format("|".join(STAGES)))
@@ -52,7 +56,7 @@ def main():
     return 0
 
 
-def prepare(stage):
+def prepare(stage: str) -> None:
     """Checks what the machine has, makes the virtual environment, installs into it, and leaves a stamp."""
     need_python()
     need_git()
@@ -68,7 +72,7 @@ def prepare(stage):
     say("Set up in %.0f s." % (time.monotonic() - begun))
 
 
-def need_python():
+def need_python() -> None:
     """Goes on in a newer Python of this machine when the one that runs is too old."""
     if sys.version_info[:2] >= OLDEST_PYTHON:
         return
@@ -84,19 +88,19 @@ def need_python():
     )
 
 
-def new_enough(python):
+def new_enough(python: "Path | str") -> bool:
     """Whether this interpreter starts, is new enough, and can make virtual environments."""
     question = f"import sys, venv; sys.exit(sys.version_info[:2] < {OLDEST_PYTHON!r})"
     return quiet(str(python), "-c", question) == 0
 
 
-def need_git():
+def need_git() -> None:
     """Sessions work on git repositories, the demo makes one."""
     if not shutil.which("git"):
         raise Missing("git is not on PATH. Install it (for instance: apt-get install git) and run this again.")
 
 
-def need_platform():
+def need_platform() -> None:
     """Names a platform on which it cannot work, before pip or the runner say it in their own words."""
     system, machine = platform.system(), platform.machine()
     if system != "Linux":
@@ -109,7 +113,7 @@ def need_platform():
         )
 
 
-def ready_pip():
+def ready_pip() -> "list[str]":
     """Makes `.venv` where there is none that works, and gives the command that runs a pip on it."""
     if not (new_enough(INSIDE) or (has_ensurepip() and make_venv()) or make_venv("--without-pip")):
         raise Missing(
@@ -122,17 +126,17 @@ def ready_pip():
     return [sys.executable, "-m", "pip", "--python", str(INSIDE)]
 
 
-def has_ensurepip():
+def has_ensurepip() -> bool:
     """Debian ships Python without it; there `venv` makes half an environment and fails."""
     return quiet(sys.executable, "-c", "import ensurepip") == 0
 
 
-def make_venv(*more):
+def make_venv(*more: str) -> bool:
     """Whether `.venv` could be made anew."""
     return quiet(sys.executable, "-m", "venv", "--clear", *more, str(VENV)) == 0
 
 
-def need_host_pip():
+def need_host_pip() -> None:
     """The pip of the machine, which installs into a virtual environment that has none of its own."""
     found = subprocess.run(
         [sys.executable, "-m", "pip", "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False
@@ -150,12 +154,12 @@ def need_host_pip():
         )
 
 
-def numbers(version):
+def numbers(version: str) -> "tuple[int, ...]":
     """The first two numbers of a version, to compare."""
     return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
 
 
-def install(pip, *what):
+def install(pip: "list[str]", *what: str) -> None:
     """Runs `pip install`, twice if need be. What pip says is shown only when it fails."""
     bar = "raw" if can_count(pip) else "off"
     command = [*pip, "install", "--progress-bar", bar, *what]
@@ -172,14 +176,14 @@ def install(pip, *what):
     )
 
 
-def can_count(pip):
+def can_count(pip: "list[str]") -> bool:
     """Whether this pip can tell how much of a download is there."""
     found = subprocess.run([*pip, "--version"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
     words = found.stdout.decode("utf-8", "replace").split()
     return len(words) > 1 and numbers(words[1]) >= COUNTING_PIP
 
 
-def run_watched(command):
+def run_watched(command: "list[str]") -> "tuple[int, str]":
     """Exit code and output of a long command. A terminal shows how far it is; without one a line does now and then."""
     begun = told = time.monotonic()
     terminal = sys.stderr.isatty()
@@ -188,10 +192,10 @@ def run_watched(command):
             command, cwd=str(ROOT), stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=pip_environ()
         )
         try:
-            while True:
+            code = None
+            while code is None:
                 try:
                     code = process.wait(timeout=LOOK_S)
-                    break
                 except subprocess.TimeoutExpired:
                     now = time.monotonic()
                     line = f"… {doing(tail(output))}, {now - begun:.0f} s"
@@ -210,14 +214,14 @@ def run_watched(command):
         return code, tail(output, whole=True)
 
 
-def tail(output, whole=False):
+def tail(output: "IO[bytes]", whole: bool = False) -> str:
     """What a process has written into the file so far, or the end of it."""
     size = os.fstat(output.fileno()).st_size
     start = 0 if whole else max(0, size - TAIL_BYTES)
     return os.pread(output.fileno(), size - start, start).decode("utf-8", "replace")
 
 
-def doing(said):
+def doing(said: str) -> str:
     """What pip does, by the end of what it said."""
     download = None
     for line in said.splitlines():
@@ -233,7 +237,7 @@ def doing(said):
     return download or "collecting packages"
 
 
-def pip_environ():
+def pip_environ() -> "dict[str, str]":
     """The environment for pip: the user's own index, proxy and patience are kept, what leads out of `.venv` is not."""
     astray = ("PIP_USER", "PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PYTHONHOME")
     env = {name: value for name, value in os.environ.items() if name not in astray}
@@ -242,7 +246,7 @@ def pip_environ():
     return env
 
 
-def need_claude_binary():
+def need_claude_binary() -> None:
     """The package can also be built from its source, and then it carries no Claude Code."""
     question = (
         "import importlib.util as u, pathlib as p, sys; folder = p.Path(u.find_spec('claude_agent_sdk').origin); "
@@ -255,7 +259,7 @@ def need_claude_binary():
         )
 
 
-def quiet(*command):
+def quiet(*command: str) -> int:
     """The exit code of a short command that is only asked; 127 when it cannot be started."""
     try:
         return subprocess.call(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -263,7 +267,7 @@ def quiet(*command):
         return 127
 
 
-def say(text):
+def say(text: str) -> None:
     """One line for a person."""
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -101,7 +102,7 @@ def test_ctrl_c_leaves_and_the_session_goes_on(server: LiveServer, repo: Path) -
     for words in (("attach", session), ("logs", session, "--follow"), ("run", str(repo), "x", "--pool", "empty",
                   "--runtime", "scripted", "--wait", "ended")):  # fmt: skip
         with terminal(server, *words) as there:
-            until(lambda there=there: there.shows("queued"))
+            until(partial(there.shows, "queued"))
             there.process.send_signal(signal.SIGINT)
             assert there.process.wait(10) == 130
             assert there.shows("Left. The session goes on.") == (words[0] != "logs")
@@ -135,6 +136,10 @@ def test_the_inbox_asks_a_person_and_takes_an_option_by_its_number(
     assert found["answer"]["choices"] == ["quote"]
 
 
+def shows_all(there: Terminal) -> bool:
+    return there.shows("ASKS") and there.shown.count("word") == 60
+
+
 def test_attach_leaves_receipts_out_unless_they_are_asked_for_and_fits_the_terminal(
     server: LiveServer, asked: tuple[str, Voice, str]
 ) -> None:
@@ -142,7 +147,7 @@ def test_attach_leaves_receipts_out_unless_they_are_asked_for_and_fits_the_termi
     server.post(session, {"type": "user.message", "text": "word " * 60})
     for more in ((), ("--verbose",)):
         with terminal(server, "attach", session, *more) as there:
-            until(lambda there=there: there.shows("ASKS") and there.shown.count("word") == 60)
+            until(partial(shows_all, there))
             assert (" delivered" in there.shown) == bool(more)
             assert max(map(len, there.shown.splitlines())) <= 80
     with terminal(server, "logs", session) as there:

@@ -139,7 +139,7 @@ def test_each_of_several_servers_is_asked_by_its_name(server: LiveServer, bide: 
 def test_a_clock_that_is_not_the_databases_is_found(postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch) -> None:
     apart = CLOCK_SKEW_S + 60
     real = time.time
-    monkeypatch.setattr(checkup.time, "time", lambda: real() + apart)
+    monkeypatch.setattr(time, "time", lambda: real() + apart)
     [clock] = [one for one in checkup.database(postgres.url("postgres")) if one.name == "database clock"]
     assert not clock.ok
     assert "NTP" in clock.hint

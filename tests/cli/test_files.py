@@ -58,7 +58,11 @@ class Raw(io.StringIO):
 
     def __init__(self, *, tty: bool = False) -> None:
         super().__init__()
-        self.buffer, self.tty = io.BytesIO(), tty
+        self._bytes, self.tty = io.BytesIO(), tty
+
+    @property
+    def buffer(self) -> io.BytesIO:
+        return self._bytes
 
     def isatty(self) -> bool:
         return self.tty

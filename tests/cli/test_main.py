@@ -185,7 +185,7 @@ def test_help_names_what_a_value_is(lone: Bide) -> None:
 
 def test_the_doctor_says_whether_claude_code_gets_a_model(lone: Bide, monkeypatch: pytest.MonkeyPatch) -> None:
     def check() -> dict[str, object]:
-        return {one["name"]: one for one in lone("doctor", "--json").json["checks"]}["model key"]
+        return dict({one["name"]: one for one in lone("doctor", "--json").json["checks"]}["model key"])
 
     monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
     monkeypatch.delenv("BIDE_MODEL_URL", raising=False)

@@ -178,10 +178,10 @@ def test_the_runner_outlives_the_server_and_goes_on_with_its_session(tmp_path: P
             assert (again["url"], again["token"]) == (first["url"], first["token"])
             assert again["runner"]["id"] == first["runner"]["id"]
             assert json.loads((folder / "runner.json").read_text())["pid"] == pids[0]
-            for words in (("park", session["id"]), ("send", session["id"], "go on")):
-                subprocess.run((*bide, *words), env=env, capture_output=True, check=True)
-            ran = subprocess.run((*bide, "show", session["id"], "--json"), env=env, capture_output=True, check=True)
-            assert json.loads(ran.stdout)["runtime_session_id"] == session["runtime_session_id"]
+            for verb, *more in (("park",), ("send", "go on")):
+                subprocess.run((*bide, verb, session["id"], *more), env=env, capture_output=True, check=True)
+            now = subprocess.run((*bide, "show", session["id"], "--json"), env=env, capture_output=True, check=True)
+            assert json.loads(now.stdout)["runtime_session_id"] == session["runtime_session_id"]
             runner = procfs.ident(pids[0])
             procfs.send(runner, signal.SIGTERM)  # while the server is there: it parks what it has
             until(lambda: not procfs.alive(runner))

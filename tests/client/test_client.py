@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,14 @@ import pytest
 
 import bide
 from bide.client import Connection, shapes
+from bide.core.bounds import Limit
 from bide.core.refusals import Refused
 from bide.server import shapes as served
 from bide.server.routes.runners import Runtime
 from bide.server.routes.sessions import Started
 from tests.server.harness import LiveServer, Voice, held
+
+Call = Callable[[bide.SyncClient], object]
 
 
 @pytest.fixture
@@ -37,6 +40,17 @@ def refusal(found: pytest.ExceptionInfo[Refused]) -> tuple[str, bool, bool]:
     return found.value.code, bool(found.value.sentence), bool(found.value.hint)
 
 
+def more(found: pytest.ExceptionInfo[Refused]) -> dict[str, Any]:
+    """What a program is told beside code, sentence and hint."""
+    return found.value.more
+
+
+def unheld(client: bide.SyncClient, repo: Path, key: str = "") -> str:
+    """A new session that no runner takes."""
+    made = client.create_session("x", repository=str(repo), runtime="scripted", pool="empty", key=key)
+    return made["session"]["id"]
+
+
 def test_a_session_from_start_to_answer(server: LiveServer, client: bide.SyncClient, repo: Path) -> None:
     voice = Voice(server, "story", pool="story")
     started = client.create_session("Fix it", repository=str(repo), runtime="scripted", pool="story")
@@ -49,11 +63,13 @@ def test_a_session_from_start_to_answer(server: LiveServer, client: bide.SyncCli
     assert [one["id"] for one in client.questions(session, status="open")] == [question]
     receipt = client.answer(question, choices=["a"], via="cli")
     assert (receipt["type"], receipt["status"], receipt["session_id"]) == ("user.answer", "accepted", session)
-    assert client.questions(session)[0]["answer"]["by"] == "owner"
+    given = client.questions(session)[0]["answer"]
+    assert given is not None
+    assert given["by"] == "owner"
     with pytest.raises(Refused) as found:
         client.answer(question, "b")
     assert refusal(found) == ("already_answered", True, True)
-    assert found.value.more["answer"]["choices"] == ["a"]
+    assert more(found)["answer"]["choices"] == ["a"]
 
 
 def test_nothing_is_started_by_a_dry_run_and_its_limits_are_those_that_hold(
@@ -68,8 +84,7 @@ def test_nothing_is_started_by_a_dry_run_and_its_limits_are_those_that_hold(
 
 
 def test_sending_twice_with_one_key_is_one_message(client: bide.SyncClient, repo: Path) -> None:
-    made = {"repository": str(repo), "runtime": "scripted", "pool": "empty", "key": "k"}
-    one, two = (client.create_session("x", **made)["session"]["id"] for _ in range(2))
+    one, two = (unheld(client, repo, key="k") for _ in range(2))
     assert one == two
     first, again, other = (client.send(one, "hello", key=key)["id"] for key in ("a", "a", ""))
     assert first == again != other
@@ -78,8 +93,7 @@ def test_sending_twice_with_one_key_is_one_message(client: bide.SyncClient, repo
 
 
 def test_a_beginning_of_an_id_is_enough_unless_it_is_shared(client: bide.SyncClient, repo: Path) -> None:
-    made = {"repository": str(repo), "runtime": "scripted", "pool": "empty"}
-    ids = [client.create_session("x", **made)["session"]["id"] for _ in range(3)]
+    ids = [unheld(client, repo) for _ in range(3)]
 
     async def named(text: str) -> str:
         return await client._client.session_id(text)
@@ -91,7 +105,7 @@ def test_a_beginning_of_an_id_is_enough_unless_it_is_shared(client: bide.SyncCli
     with pytest.raises(Refused) as found:
         client._do(named(ids[0][:6]))
     assert refusal(found) == ("bad_id", True, True)
-    assert set(ids) <= set(found.value.more["candidates"])
+    assert set(ids) <= set(more(found)["candidates"])
     for wrong, code in ((ids[0][:5], "bad_id"), ("ps --all", "bad_id"), ("ffffff", "no_session"), ("", "bad_id")):
         with pytest.raises(Refused) as found:
             client._do(named(wrong))
@@ -115,7 +129,9 @@ def test_a_beginning_names_the_question_that_is_open_before_those_that_are_not(
     assert (named(asked[:24]), named(closed[:24]), named(closed)) == (asked, closed, closed)
     assert closed[:11] == asked[:11], "one moment"
     assert named(closed[:11]) == asked
-    assert (client.question(asked)["status"], client.question(closed)["answer"]["text"]) == ("open", "yes")
+    given = client.question(closed)["answer"]
+    assert given is not None
+    assert (client.question(asked)["status"], given["text"]) == ("open", "yes")
     client.answer(asked, "yes")
     with pytest.raises(Refused) as found:
         named(asked[:11])
@@ -154,8 +170,7 @@ def test_waiting_is_not_fooled_by_what_the_log_tells_of_earlier(
 
 
 def test_waiting_ends_when_the_session_has_ended(client: bide.SyncClient, repo: Path) -> None:
-    made = client.create_session("x", repository=str(repo), runtime="scripted", pool="empty")
-    session = made["session"]["id"]
+    session = unheld(client, repo)
     client.cancel(session)
     assert client.wait_for(session, "parked", timeout_s=20)["outcome"] == "cancelled"
 
@@ -170,9 +185,9 @@ def test_waiting_ends_when_the_session_has_ended(client: bide.SyncClient, repo: 
         (lambda c: c.put_project("p/../q", repository="/nowhere"), "no_route"),
     ],
 )  # fmt: skip
-def test_a_refusal_arrives_with_code_sentence_and_hint(client: bide.SyncClient, call: object, code: str) -> None:
+def test_a_refusal_arrives_with_code_sentence_and_hint(client: bide.SyncClient, call: Call, code: str) -> None:
     with pytest.raises(Refused) as found:
-        call(client)  # type: ignore[operator]
+        call(client)
     assert refusal(found) == (code, True, True)
 
 
@@ -212,7 +227,7 @@ def test_a_restart_between_two_calls_goes_unnoticed(tmp_path: Path, repo: Path) 
         (shapes.Event, served.Event),
         (shapes.Runner, served.Runner),
         (shapes.Project, served.Project),
-        (shapes.Limit, served.Limit),
+        (shapes.Limit, Limit),
         (shapes.Started, Started),
         (shapes.Runtime, Runtime),
     ],

@@ -119,7 +119,7 @@ class Story:
         self.now = START
         self.store = MemoryStore(lambda: self.now)
         self.id = SESSION
-        self.facts: list[f.Fact] = []
+        self.facts: list[f.Fact | f.Opaque] = []
         self.refusal: Refused | None = None
         assert self << create(**more) == ["session.created", "user.message", "session.queued"]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.recovery import CARRY_ON, END, RETRY, START_OVER
@@ -13,8 +15,8 @@ DAMAGED = c.Flag(checkpoint=1, what=(DAMAGE,), reason="1 file is damaged")
 WHOLE = c.Flag(checkpoint=1, what=(), reason="it is whole again")
 
 
-def parked(**more: object) -> Story:
-    story = waiting(**more)  # type: ignore[arg-type]
+def parked(**more: Any) -> Story:
+    story = waiting(**more)
     story.after(60)
     story << (f.Parked(checkpoint=1),)
     assert story.s.lifecycle == "parked"

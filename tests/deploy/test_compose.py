@@ -25,7 +25,7 @@ SERVERS, RUNNERS = ("server-1", "server-2"), ("runner-1", "runner-2")
 
 def compose(environment: Path, *words: str) -> subprocess.CompletedProcess[str]:
     program = Path(sys.executable).with_name("docker-compose")
-    arguments = [program, "--file", FOLDER / "compose.yaml", "--env-file", environment, *words]
+    arguments: list[str | Path] = [program, "--file", FOLDER / "compose.yaml", "--env-file", environment, *words]
     clean = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME")}
     return subprocess.run(arguments, env=clean, capture_output=True, text=True, timeout=COMPOSE_S, check=False)
 

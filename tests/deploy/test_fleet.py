@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from tests.store.postgres_server import PostgresServer
 
 BIN = Path(sys.executable).parent
 READY_S, END_S = 60.0, 60.0
+Running = subprocess.Popen[str]
 POD = "night-bide-runner-default-0"
 
 
@@ -36,7 +37,7 @@ class Fleet:
             "settings": {"lease_s": 6, "runtime": "scripted"},
         }
         self.deployment, self.runner = one(self.values, "Deployment"), one(self.values, "StatefulSet")
-        self.processes: list[subprocess.Popen[str]] = []
+        self.processes: list[Running] = []
         self.urls: list[str] = []
 
     def variables(self, workload: Manifest) -> dict[str, str]:
@@ -54,7 +55,7 @@ class Fleet:
                 found[name] = base64.b64decode(coded).decode() if coded else secret["stringData"][key]
         return found
 
-    def start_server(self) -> subprocess.Popen[str]:
+    def start_server(self) -> Running:
         """The pod of a server; returns once it answers."""
         number = len(self.urls)
         environment = one(self.values, "ConfigMap")["data"] | self.variables(self.deployment)
@@ -68,7 +69,7 @@ class Fleet:
     def runners_environment(self) -> dict[str, str]:
         return self.variables(self.runner) | {"BIDE_SERVER": ",".join(self.urls)}
 
-    def start_runner(self) -> subprocess.Popen[str]:
+    def start_runner(self) -> Running:
         """The pod of a runner, with no more rights than the chart gives it."""
         security = container(self.runner)["securityContext"]
         rights = ",".join(["-all", *(f"+{name.lower()}" for name in security["capabilities"]["add"])])
@@ -79,10 +80,10 @@ class Fleet:
         ]
         return self._start(words, self.runners_environment(), "runner", narrowed if os.getuid() == 0 else [])
 
-    def _start(self, words: list[str], environment: dict[str, str], name: str, around: list[str] | None = None) -> Any:
+    def _start(self, words: list[str], environment: dict[str, str], name: str, around: Sequence[str] = ()) -> Running:
         with (self.folder / f"{name}.log").open("w") as log:
             process = subprocess.Popen(
-                [*(around or ()), BIN / "bide", *words], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+                [*around, BIN / "bide", *words], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
             )
         self.processes.append(process)
         return process

@@ -241,7 +241,7 @@ class Stage:
 
     def root_of(self, session: Session) -> Path:
         """The session's folder on the runner that holds it now."""
-        return self.folder / session.look()["runner_name"] / session.id
+        return self.folder / str(session.look()["runner_name"]) / session.id
 
 
 class Session:

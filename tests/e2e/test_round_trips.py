@@ -42,22 +42,27 @@ def test_three_round_trips_between_two_runners_change_nothing(shared: Stage) -> 
         shared.online(came)
         assert shared.parts[last].stop() == 0
         s.send("look", {"sleep": 0.01})
-        until(lambda round_=round_: s.count("turn.ended") == 2 * round_, why=s.story)
+        turns(s, 2 * round_)
         restored = s.events("environment.restored")[-1]["data"]
         assert restored["source"] == "checkpoint"
         assert s.events("session.leased")[-1]["data"]["runner_name"] == name
         assert differing(before, described(shared.folder / name / s.id)) == []
         s.send("change", {"run": NEXT % (round_, round_)})
-        until(lambda round_=round_: s.count("turn.ended") == 2 * round_ + 1, why=s.story)
+        turns(s, 2 * round_ + 1)
         result = s.events("tool.result")[-1]["data"]
         assert result["ok"], result
         assert result["output"].splitlines()[0] == str(round_), "every stash is still there"
     before = leave(shared, s, "trip-two")
     s.send("look", {"sleep": 0.01})
-    until(lambda: s.count("turn.ended") == 8, why=s.story)
+    turns(s, 8)
     assert s.events("environment.restored")[-1]["data"]["source"] == "warm"
     assert differing(before, described(shared.folder / "trip-two" / s.id)) == []
     s.whole()
+
+
+def turns(s: Session, count: int) -> None:
+    """Returns once so many turns have ended."""
+    until(lambda: s.count("turn.ended") == count, why=s.story)
 
 
 def leave(stage: Stage, s: Session, name: str) -> dict[bytes, Described]:

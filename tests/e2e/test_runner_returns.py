@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def alone() -> Iterator[Stage]:
         yield stage
 
 
-def killed_in_mid_turn(stage: Stage, pool: str, **settings: float) -> tuple[Session, dict[str, str]]:
+def killed_in_mid_turn(stage: Stage, pool: str, **settings: Any) -> tuple[Session, dict[str, str]]:
     """A session whose second turn had made a file that no checkpoint has when its runner was killed."""
     (doomed,) = stage.runners(pool, pool=pool)
     words = {name: word(name) for name in ("task", "second", "busy")}

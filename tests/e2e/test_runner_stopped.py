@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 from tests.e2e.model import bash, said, word
 from tests.e2e.stage import Session, Stage, processes_saying, until
@@ -21,7 +22,7 @@ def state_of(pid: int) -> str:
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
-def stopped_past_its_lease(stage: Stage, pool: str, **settings: float) -> tuple[Session, str, list[str], int]:
+def stopped_past_its_lease(stage: Stage, pool: str, **settings: Any) -> tuple[Session, str, list[str], int]:
     """A session in mid-turn whose runner alone was stopped, until the server had given the lease up."""
     (runner,) = stage.runners(pool, pool=pool)
     mark = word("ticks")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -44,7 +45,7 @@ def here(blobs: BadDays, tmp_path: Path) -> Iterator[Workspaces]:
         yield made
 
 
-def taking_up(**more: object) -> e.Restore:
+def taking_up(**more: Any) -> e.Restore:
     return replace(restoring(2, repository="repo", **more), adopt=True)
 
 
@@ -57,7 +58,7 @@ def test_what_was_never_saved_is_still_there_and_no_blob_is_asked_for(here: Work
     back = here.take_up(taking_up(checkpoint=checkpoint(done, stopped=("npm run dev",))), Scripted())
     assert isinstance(back, e.Restored), back
     assert back.source == "warm"
-    assert back.memory == {"input-1", "input-2"}
+    assert back.memory == frozenset({"input-1", "input-2"})
     assert back.workspace.branch == "main"
     assert back.notes == (), "it did not park in between"
     assert seen(here) == before

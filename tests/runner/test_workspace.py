@@ -124,7 +124,7 @@ def test_workspace_home_and_conversation_come_back_elsewhere_bit_for_bit(
     done = saved(here)
     assert (done.verified_at, done.workspace.branch, done.workspace.repository) == (7.0, "main", "repo")
     made = back(elsewhere, done)
-    assert (made.source, sorted(made.memory)) == ("checkpoint", ["input-1", "input-2"])
+    assert (made.source, made.memory) == ("checkpoint", frozenset({"input-1", "input-2"}))
     before, after = seen(here), seen(elsewhere)
     del before["home"][b".scripted/cache"]  # only the conversation itself is carried
     assert before == after
@@ -198,7 +198,7 @@ def test_a_warm_folder_that_changed_is_not_trusted_and_what_it_holds_is_kept(
         changed[where].write_bytes(b"x" * before.st_size)
         os.utime(changed[where], ns=(before.st_atime_ns, before.st_mtime_ns))
     made = back(here, done)
-    assert (made.source, sorted(made.memory)) == ("checkpoint", ["input-1", "input-2"])
+    assert (made.source, made.memory) == ("checkpoint", frozenset({"input-1", "input-2"}))
     assert (here.layout(SESSION).home / ".cache" / "wheel").read_text() == "cached"
     assert [path.name for path in salvage(root)] == [f"{SESSION}-2"]
 

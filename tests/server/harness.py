@@ -108,7 +108,7 @@ class LiveServer:
 
     def refused(self, method: str, path: str, status: int, code: str, **more: Any) -> dict[str, Any]:
         answer = self.http.request(method, path, **more)
-        problem = answer.json()
+        problem: dict[str, Any] = answer.json()
         assert (answer.status_code, problem["code"]) == (status, code), answer.text
         assert answer.headers["content-type"] == "application/problem+json"
         assert problem["detail"]
@@ -117,11 +117,12 @@ class LiveServer:
 
     def session(self, repository: Path, **body: Any) -> dict[str, Any]:
         given = {"repository": str(repository), "prompt": "Fix the test", "runtime": "scripted"} | body
-        return self.ok("POST", "/v1/sessions", json=given)["session"]
+        return dict(self.ok("POST", "/v1/sessions", json=given)["session"])
 
     def post(self, session: str, *events: dict[str, Any], key: str = "") -> list[dict[str, Any]]:
         headers = {"idempotency-key": key} if key else {}
-        return self.ok("POST", f"/v1/sessions/{session}/events", json={"events": events}, headers=headers)["inputs"]
+        told = self.ok("POST", f"/v1/sessions/{session}/events", json={"events": events}, headers=headers)
+        return list(told["inputs"])
 
     def events(self, session: str) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = []
@@ -192,7 +193,7 @@ def held(grant: dict[str, Any]) -> dict[str, Any]:
 def parked(server: LiveServer, repo: Path, pool: str, **body: Any) -> str:
     """A session that asked, was answered nothing, and is parked with a checkpoint."""
     voice = Voice(server, pool, pool=pool)
-    session = server.session(repo, pool=pool, title="Mend the export", **body)["id"]
+    session = str(server.session(repo, pool=pool, title="Mend the export", **body)["id"])
     grant = voice.claim()
     voice.ask(grant, "Tabs or spaces?")
     prompt = grant["job"]["inputs"][0]["id"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import apsw
@@ -89,7 +90,7 @@ def test_a_disk_that_fails_is_an_outage_and_leaves_no_half_object(server: LiveSe
 
 
 def test_an_upload_that_is_cut_leaves_nothing(server: LiveServer) -> None:
-    def half() -> object:
+    def half() -> Iterator[bytes]:
         yield b"x" * 1_000_000
         raise ConnectionAbortedError
 

@@ -181,7 +181,7 @@ def test_with_its_keys_and_the_blobs_it_can_be_read_without_bide(saved: Saved, t
     os.truncate(saved.work / "hole", 0)
     blobs = saved.server.folder / "blobs"
     assert (blobs / "roots" / root).is_file()
-    argv = [sys.executable, read_checkpoint.__file__, blobs, tmp_path / "keys.json", tmp_path / "out"]
+    argv: list[str | Path] = [sys.executable, read_checkpoint.__file__, blobs, tmp_path / "keys.json", tmp_path / "out"]
     subprocess.run(argv, check=True)
     assert (tmp_path / "out" / "workspace" / "new").read_text() == "hello\n"
 

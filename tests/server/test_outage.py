@@ -31,7 +31,7 @@ def test_a_database_that_is_away_for_longer_than_a_lease_costs_a_pause_and_nothi
     grant = runner.claim()
     runner.say(grant, RESTORED)
     before = len(one.events(session))
-    path = f"/v1/sessions/{session}/events"
+    path, body = f"/v1/sessions/{session}/events", {"events": [{"type": "user.message", "text": "lost?"}]}
     with following(other.http, f"{path}/stream?after={before}") as frames:
         assert next(frames) == {"retry": "1000"}
         postgres.stop()
@@ -39,7 +39,6 @@ def test_a_database_that_is_away_for_longer_than_a_lease_costs_a_pause_and_nothi
             began = time.monotonic()
             while time.monotonic() - began < 1.3 * one.config.lease_s:
                 for server in pair:
-                    body = {"events": [{"type": "user.message", "text": "lost?"}]}
                     problem = server.refused("POST", path, 503, "store_unavailable", json=body)
                     assert "Idempotency-Key" in problem["hint"]
                     assert postgres.url("x").split("@")[1].split("/")[0] not in json.dumps(problem)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 import sim.servers
 import sim.shell
 from bide.core import commands as c
-from bide.core import decide, evolve, exchange, lease, placement, recovery
+from bide.core import decide, evolve, exchange, lease, placement, recovery, takeup
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import report as reports
@@ -247,7 +247,7 @@ def tail_taken_twice(patch: pytest.MonkeyPatch) -> None:
 @BED.within(60, runner_crash=0.05, quick=1.0)
 def tail_dropped(patch: pytest.MonkeyPatch) -> None:
     """What a runner had still to tell when it was killed is never told."""
-    take_up = runners.take_up
+    take_up = takeup.take_up
 
     def silent(grant: Granted, left: Left, deadline: float, now: float, wall: float) -> Run:
         return take_up(grant, replace(left, facts=(), first=grant.tail_n), deadline, now, wall)

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core import effects as e
-from bide.core import evolve, inputs, placement, recovery
+from bide.core import evolve, evolve_saved, inputs, placement, recovery
 from bide.core import facts as f
 from bide.core import report as reports
 from bide.core.deliveries import Deliveries
@@ -51,7 +51,7 @@ def a_tails_checkpoint_under_the_new_epoch(patch: pytest.MonkeyPatch) -> None:
 @BED.within(60, runner_crash=0.06, disk_lost=1.0)
 def saved_in_mid_turn_is_saved_for_good(patch: pytest.MonkeyPatch) -> None:
     """The end of a turn that was saved in its middle is lost without a word."""
-    checkpointed = evolve.checkpoint_after
+    checkpointed = evolve_saved.checkpoint_after
 
     def trusting(s: Session, envelope: f.Envelope) -> Session:
         after = checkpointed(s, envelope)

@@ -43,8 +43,8 @@ class MemoryBlobs:
     def has(self, key: str) -> bool:
         return check_key(key) in self.objects
 
-    def list(self, prefix: str) -> Iterator[str]:
-        yield from sorted(key for key in self.objects if key.startswith(prefix))
+    def list(self, prefix: str, after: str = "") -> Iterator[str]:
+        yield from sorted(key for key in self.objects if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
         self.objects.pop(key, None)

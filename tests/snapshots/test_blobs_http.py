@@ -243,7 +243,11 @@ def test_a_server_that_is_away_is_left_for_the_next_and_one_in_trouble_of_its_ow
             with pytest.raises(Unavailable):
                 store.has("packs/s/a")
             assert store.get("packs/s/a") == b"x"
-            problem = {"code": "blobs_unavailable", "detail": "The blob store is away.", "hint": "Try again."}
+            problem: dict[str, object] = {
+                "code": "blobs_unavailable",
+                "detail": "The blob store is away.",
+                "hint": "Try again.",
+            }
             server.answer = (503, problem, {})
             with pytest.raises(Unavailable):
                 store.get("packs/s/a")

@@ -13,6 +13,7 @@ import pytest
 from bide.core import limits
 from bide.snapshots.depot import Depot
 from bide.snapshots.diff import Changed, Side, diff
+from bide.snapshots.manifest import Folder
 from bide.snapshots.patch import quoted
 from bide.snapshots.reader import NotThere, Reader
 from bide.snapshots.root import open_root
@@ -64,7 +65,7 @@ def test_the_patches_of_all_files_turn_the_old_tree_into_the_new_one(work: Path,
     found = between(work, depot)
     body = b"".join(one.patch or b"" for one in found)
     subprocess.run(["git", "apply", "-"], input=body, cwd=tmp_path / "old", check=True)
-    same = ["diff", "-r", "--no-dereference", work, tmp_path / "old"]
+    same: list[str | Path] = ["diff", "-r", "--no-dereference", work, tmp_path / "old"]
     assert subprocess.run(same, capture_output=True, check=False).stdout == b""
     assert os.access(tmp_path / "old" / "d3" / "f 3", os.X_OK)
     stat = ["git", "diff", "--no-index", "--no-renames", "--numstat", "old", "work"]
@@ -180,7 +181,12 @@ def test_only_lists_that_differ_are_read(work: Path, depot: Depot, monkeypatch: 
     old, new = side(depot, "s/1-1"), side(depot, "s/1-2")
     read: list[int] = []
     plain = Reader.segment
-    monkeypatch.setattr(Reader, "segment", lambda self, tree, at: read.append(at) or plain(self, tree, at))
+
+    def counted(self: Reader, tree: str, at: int) -> list[Folder]:
+        read.append(at)
+        return plain(self, tree, at)
+
+    monkeypatch.setattr(Reader, "segment", counted)
     assert told(list(diff(old, new))) == [(b"d7/f", "changed")]
     assert len(set(read)) == 1 < len(new.reader.tree("w").segments)
 

@@ -10,7 +10,7 @@ from bide.core import commands as c
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.bounds import LIMITS
-from bide.core.handle import Append, Done, Lock, Work, handle
+from bide.core.handle import Append, Done, Lock, Locked, Work, handle
 from bide.core.placement import Runner
 from bide.core.session import Session
 from bide.store.base import Engine, Job, Page, Reader, perform_one
@@ -162,7 +162,7 @@ def writing_then_breaking(session: str) -> Job:
 
     def steps() -> Work:
         locked = yield Lock(session=session)
-        assert locked is not None
+        assert isinstance(locked, Locked)
         assert locked.session is not None
         seq = locked.session.last_seq + 1
         fact = f.UserMessage(id=uid("half"), text="half")

@@ -108,8 +108,8 @@ class StoreSuite(QueueSuite, EraseSuite, BranchSuite):
             raise RuntimeError("after reading")
 
         def leaves_a_hole() -> Work:
-            locked: Locked | None = yield Lock(session=uid("session", 1))
-            assert locked is not None
+            locked = yield Lock(session=uid("session", 1))
+            assert isinstance(locked, Locked)
             assert locked.session is not None
             yield Append(session=replace(locked.session, last_seq=99), envelopes=())
             raise AssertionError("never reached")
@@ -261,10 +261,10 @@ class StoreSuite(QueueSuite, EraseSuite, BranchSuite):
                 engine, s.id, report(s, f.QuestionAsked(question=question(n, s.id, blocking=blocking, impact=impact)))
             ).session
         order = [kind for kind in (3, 4, 1, 0, 5, 2) for _ in range(2)]
+        found = inbox_of(engine)
+        assert [(q.blocking, q.impact) for q in found] == [kinds[kind] for kind in order]
         for page in (1, 5, 12):
-            found = inbox_of(engine, "open", page)
-            assert [(q.blocking, q.impact) for q in found] == [kinds[kind] for kind in order]
-            assert found == inbox_of(engine, page=page)
+            assert inbox_of(engine, "open", page) == inbox_of(engine, page=page) == found
         assert all(one.asked_at < two.asked_at for one, two in zip(found[::2], found[1::2], strict=True))
         last = place_of(found[3])
         answer = c.Answer(id=uid("answer"), author="ada", question_id=found[3].id, decline=True)
@@ -360,8 +360,10 @@ class StoreSuite(QueueSuite, EraseSuite, BranchSuite):
     def test_a_text_that_no_column_can_hold_costs_its_own_command_only(self, engine: Engine, text: str) -> None:
         s = begin(engine)
         impossible = c.Say(id=uid("say", 2), author=text, text="hi")
-        results = engine.perform([job(s.id, say(1)), job(s.id, impossible), job(s.id, say(3))])
-        results += engine.perform([job(uid("session", 7), create(7, ticket=text)), job(uid("session", 8), create(8))])
+        results = [
+            *engine.perform([job(s.id, say(1)), job(s.id, impossible), job(s.id, say(3))]),
+            *engine.perform([job(uid("session", 7), create(7, ticket=text)), job(uid("session", 8), create(8))]),
+        ]
         assert [r.code if isinstance(r, Refused) else type(r) for r in results] == [
             Done, "bad_value", Done, "bad_value", Done,
         ]  # fmt: skip

@@ -93,7 +93,7 @@ def test_what_another_release_wrote_is_read_as_it_is_and_filed_anew_by_all_serve
             count += more
         return count
 
-    assert sum(together(*[lambda store=store: refile(store) for store in servers])) == 39  # type: ignore[misc]
+    assert sum(together(*[lambda store=store: refile(store) for store in servers])) == 39
     rows = servers[0]._link.fetch("select version, lifecycle, pool, runtime, wake_at is not null from session")
     assert {tuple(row) for row in rows} == {(VERSION, "active", "default", "scripted", True)}
     assert len(servers[0].claim_due(servers[0].now() + 3600, 100, 1.0)) == 40

@@ -17,7 +17,8 @@ from bide.core.refusals import Refused, Unavailable
 from bide.core.session import VERSION
 from bide.store import sqlite, sqlite_file
 from bide.store.base import Engine, Page
-from bide.store.sqlite import SQL, STEPS, SqliteStore
+from bide.store.sqlite import STEPS, SqliteStore
+from bide.store.sqlite_reader import SQL
 from tests.store.story import (
     Clock,
     begin,
