@@ -7,7 +7,7 @@ SEEDS ?= 2000
 BIN := .venv/bin
 SET_UP := pyproject.toml constraints.txt tools/bootstrap.py
 
-.PHONY: help demo test check format sim chaos bench-core bench-snapshots map lock clean
+.PHONY: help demo test test-rooms test-systems check format sim chaos bench-core bench-snapshots map lock clean
 .DEFAULT_GOAL := help
 
 help:
@@ -26,10 +26,20 @@ help:
 demo: .venv/.stamp-demo
 	@$(BIN)/bide demo --json
 
+# Half of all tests mostly wait for real processes, so both halves run side by side. Each is shown when it is over.
 test: .venv/.stamp-test
 	@$(MAKE) --no-print-directory check
+	@echo "The simulator with the tests of rooms, and the tests of whole systems: both run now, ten to fifteen minutes."
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-rooms test-systems
+
+SYSTEMS := tests/chaos tests/deploy tests/e2e tests/rehearsal
+
+test-rooms: .venv/.stamp-test
 	@$(BIN)/python -m sim --seeds $(SEEDS)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest $(SYSTEMS:%=--ignore=%)
+
+test-systems: .venv/.stamp-test
+	@$(BIN)/python -m pytest $(SYSTEMS)
 
 check: .venv/.stamp-test
 	@$(BIN)/ruff format --check .

@@ -69,7 +69,7 @@ def test_an_older_server_that_runs_keeps_what_it_needs_until_it_is_gone(
     monkeypatch.setattr(refiler.Refiler, "every_s", 0.05)
     LiveServer(folder).stop()
     ask("update form set contracted = 0")
-    ask("create index session_queued on session (queued_at, id)")
+    ask("create index if not exists session_queued on session (queued_at, id)")
     ask("create index question_by_status on question (status, asked_at, id)")
     ask(f"insert into document values ('{presence.KIND}', 'other', cast('{another(schema=1, form=1)}' as blob))")
     server = LiveServer(folder)
