@@ -48,12 +48,25 @@ OWN_SECRETS: dict[str, Any] = {
     "server": {"hosts": ["bide.example"], "nodeSelector": {"zone": "a"}, "tolerations": [{"operator": "Exists"}]},
     "networkPolicy": {"enabled": True, "from": [{"namespaceSelector": {"matchLabels": {"name": "keda"}}}]},
 }
+A_BUCKET: dict[str, Any] = GIVEN | {
+    "blobs": {
+        "url": "s3://bide-checkpoints/production?region=eu-central-1&endpoint=https://seaweedfs.example:8333",
+        "existingSecret": "bucket",
+        "secretKey": "secret",
+    },
+}
+A_ROLE: dict[str, Any] = GIVEN | {
+    "blobs": {"url": "s3://bide-checkpoints/production?region=eu-central-1"},
+    "server": {"serviceAccountAnnotations": {"example.com/role": "checkpoints"}},
+}
 SETS = {
     "an image and a database": GIVEN,
     "two pools": TWO_POOLS,
     "one pod a session": ONE_POD_A_SESSION,
     "scaled by KEDA": SCALED,
     "secrets of their own": OWN_SECRETS,
+    "a bucket": A_BUCKET,
+    "a bucket by a role": A_ROLE,
 }
 every_set = pytest.mark.parametrize("values", SETS.values(), ids=SETS)
 

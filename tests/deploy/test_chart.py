@@ -18,7 +18,11 @@ from bide import __version__
 from bide.core.ids import NAME
 from bide.core.limits import DRAIN_LATE_S, RUNNER_STOP_S, SHUTDOWN_S
 from bide.server.config import load
+from bide.snapshots.blobs.objects import AccessKey, ObjectBlobs
+from bide.snapshots.blobs.opened import open_blobs
 from tests.deploy.chart import (
+    A_BUCKET,
+    A_ROLE,
     GIVEN,
     ONE_POD_A_SESSION,
     OWN_SECRETS,
@@ -109,6 +113,11 @@ def test_long_names_stay_within_what_kubernetes_and_bide_take(release: str) -> N
         (GIVEN | {"pools": [{"name": "a", "autoscale": {"min": 3, "max": 2}}]}, "autoscale.min above autoscale.max"),
         (GIVEN | {"blobs": {"accessModes": ["ReadWriteOnce"]}}, "must hold ReadWriteMany"),
         (GIVEN | {"settings": {"owner_token": "x"}}, "owner_token"),
+        (GIVEN | {"settings": {"s3_secret_access_key": "x"}}, "s3_secret_access_key"),
+        (GIVEN | {"blobs": {"existingSecret": "bucket"}}, "name the bucket in blobs.url"),
+        (GIVEN | {"blobs": {"url": "gs://b", "existingSecret": "bucket"}}, "only a bucket named by s3://"),
+        (GIVEN | {"blobs": {"url": "s3://b", "existingClaim": "c"}}, "checkpoints lie in one of them"),
+        (GIVEN | {"blobs": {"url": "s3://id:secret@b"}}, "url"),
     ],
 )
 def test_values_that_cannot_work_are_refused_in_a_sentence(values: dict[str, Any], sentence: str) -> None:
@@ -137,7 +146,8 @@ def test_the_servers_take_the_settings_they_are_given(values: dict[str, Any]) ->
     given |= {name: each.get("value", f"{name}-{'x' * 40}") for name, each in variables(deployment).items()}
     given["BIDE_MASTER_KEY"] = "0f" * 32
     config = load({}, given)
-    assert config.blobs == "file:/var/lib/bide/blobs"
+    assert config.blobs == values.get("blobs", {}).get("url", "file:/var/lib/bide/blobs")
+    assert (config.access_key is not None) == (values is A_BUCKET)
     assert (config.owner_token, config.enrolment_token) == (given["BIDE_OWNER_TOKEN"], given["BIDE_ENROLMENT_TOKEN"])
     if values is OWN_SECRETS:
         assert (config.lease_s, config.defaults["online_window_s"], config.defaults["runtime"]) == (
@@ -208,6 +218,29 @@ def test_secrets_of_their_own_are_used_everywhere() -> None:
     assert runner["ANTHROPIC_API_KEY"]["valueFrom"]["secretKeyRef"]["name"] == "model"
     assert runner["BIDE_MODEL_URL"]["value"] == "https://models.example"
     assert pod(one(OWN_SECRETS, "StatefulSet"))["imagePullSecrets"] == [{"name": "registry"}]
+
+
+def test_the_access_key_of_a_bucket_reaches_the_servers_and_nobody_else() -> None:
+    server = variables(one(A_BUCKET, "Deployment"))
+    assert server["BIDE_S3_ACCESS_KEY_ID"]["valueFrom"]["secretKeyRef"] == {"name": "bucket", "key": "access-key-id"}
+    assert server["BIDE_S3_SECRET_ACCESS_KEY"]["valueFrom"]["secretKeyRef"] == {"name": "bucket", "key": "secret"}
+    runner = one(A_BUCKET, "StatefulSet")
+    assert not [name for name in variables(runner) if "S3" in name]
+    accounts = {each["metadata"]["name"]: each["metadata"] for each in of(A_ROLE, "ServiceAccount")}
+    servers, runners = (pod(one(A_ROLE, kind))["serviceAccountName"] for kind in ("Deployment", "StatefulSet"))
+    assert accounts[servers]["annotations"] == {"example.com/role": "checkpoints"}
+    assert "annotations" not in accounts[runners], "a session must not get what the servers may"
+
+
+@pytest.mark.parametrize("values", [A_BUCKET, A_ROLE])
+def test_servers_with_a_bucket_share_no_volume(values: dict[str, Any]) -> None:
+    assert of(values, "PersistentVolumeClaim") == []
+    workload = one(values, "Deployment")
+    assert {each["name"] for each in pod(workload)["volumes"]} == {"home", "tmp"}
+    assert {each["name"] for each in container(workload)["volumeMounts"]} == {"home", "tmp"}
+    store = open_blobs(one(values, "ConfigMap")["data"]["BIDE_BLOBS"], AccessKey(id="i", secret="s"))
+    assert isinstance(store, ObjectBlobs)
+    assert store.signs, "runners reach it by signed addresses"
 
 
 # -- nothing is lost ----------------------------------------------------------------------------------------------------

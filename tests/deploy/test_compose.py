@@ -14,6 +14,7 @@ import pytest
 
 from bide.core.limits import RUNNER_STOP_S, SHUTDOWN_S
 from bide.server.config import load
+from bide.snapshots.blobs.objects import AccessKey
 from tests.deploy.chart import CAPABILITIES
 from tests.deploy.commands import checked
 
@@ -40,6 +41,24 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     ran = compose(filled, "config", "--format", "json")
     assert (ran.returncode, ran.stderr) == (0, "")
     return dict(json.loads(ran.stdout))
+
+
+def test_checkpoints_can_lie_in_a_bucket_whose_key_only_the_servers_have(tmp_path: Path) -> None:
+    text = re.sub(r"^(\w+)=$", rf"\1={'0f' * 32}", (FOLDER / "example.env").read_text(), flags=re.MULTILINE)
+    text = text.replace("BIDE_OWNER_TOKEN=0f", "BIDE_OWNER_TOKEN=1f")
+    url = "s3://checkpoints/one-machine?region=eu-central-1"
+    for name, value in (("BLOBS", url), ("S3_ACCESS_KEY_ID", "id"), ("S3_SECRET_ACCESS_KEY", "secret")):
+        assert f"#BIDE_{name}=\n" in text
+        text = text.replace(f"#BIDE_{name}=\n", f"BIDE_{name}={value}\n")
+    (tmp_path / "env").write_text(text)
+    ran = compose(tmp_path / "env", "config", "--format", "json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    services = json.loads(ran.stdout)["services"]
+    for name in SERVERS:
+        config = load({}, services[name]["environment"])
+        assert (config.blobs, config.access_key) == (url, AccessKey(id="id", secret="secret"))
+    for name in RUNNERS:
+        assert not [variable for variable in services[name]["environment"] if "S3" in variable]
 
 
 def seconds(duration: str) -> float:

@@ -18,6 +18,7 @@ from tests.deploy.chart import GIVEN, container, of, one, variables
 from tests.deploy.helm import Manifest
 from tests.runner.sessions import new_root
 from tests.server.harness import repository, until
+from tests.snapshots.s3_server import KEY
 from tests.store.postgres_server import PostgresServer
 
 BIN = Path(sys.executable).parent
@@ -29,11 +30,13 @@ POD = "night-bide-runner-default-0"
 class Fleet:
     """What the manifests say, started by hand. Addresses and folders are this machine's, all else is the chart's."""
 
-    def __init__(self, folder: Path, root: Path, database: str) -> None:
+    def __init__(self, folder: Path, root: Path, database: str, bucket: str = "") -> None:
         self.folder, self.root = folder, root
+        self.secrets = {"bucket": {"access-key-id": KEY.id, "secret-access-key": KEY.secret}}  # that people make
+        in_bucket = {"url": bucket, "existingSecret": "bucket"}
         self.values: dict[str, Any] = GIVEN | {
             "database": {"url": database},
-            "blobs": {"url": f"file:{folder / 'blobs'}"},
+            "blobs": in_bucket if bucket else {"url": f"file:{folder / 'blobs'}"},
             "settings": {"lease_s": 6, "runtime": "scripted"},
         }
         self.deployment, self.runner = one(self.values, "Deployment"), one(self.values, "StatefulSet")
@@ -43,6 +46,7 @@ class Fleet:
     def variables(self, workload: Manifest) -> dict[str, str]:
         """The environment of a container, with what its Secrets hold."""
         kept = {secret["metadata"]["name"]: secret for secret in of(self.values, "Secret")}
+        kept |= {name: {"stringData": held} for name, held in self.secrets.items()}
         found = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(self.folder)}
         for name, each in variables(workload).items():
             if "value" in each:
@@ -110,13 +114,14 @@ class Fleet:
             process.stdout.close()
 
 
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[Fleet]:
+@pytest.fixture(params=["volume", "bucket"])
+def fleet(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Fleet]:
+    bucket = request.getfixturevalue("s3").url() if request.param == "bucket" else ""
     postgres = PostgresServer()
     try:
         postgres.start()
         with new_root() as root:
-            fleet = Fleet(tmp_path, root, postgres.url(postgres.create()))
+            fleet = Fleet(tmp_path, root, postgres.url(postgres.create()), bucket)
             try:
                 yield fleet
             finally:
