@@ -40,7 +40,8 @@ A session that is parked or has ended is kept for `retention_s`. Each time it wo
   or `bide resume` wakes the session; that counts as well.
 - **The end**: `environment.expired`. The checkpoints are deleted, the log, the questions and the answers stay. A parked
   session ends as `expired`: its open questions are withdrawn, and inputs that were never delivered are refused, their text
-  kept. After that messages, `bide resume` and `bide extend` are refused with the code `expired`.
+  kept. After that messages, `bide resume`, `bide extend`, `bide fork`, `bide rewind` and all that looks into its files are
+  refused with the code `expired`. Forks have a retention of their own.
 - **An outage** ends nothing: when the server comes back, or its clock jumps because the machine slept, one lease time
   passes before anything is deleted."""
 

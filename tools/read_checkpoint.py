@@ -1,7 +1,6 @@
 """Restores a checkpoint without bide, as docs/reference/checkpoint-format.md says: read_checkpoint.py BLOBS KEYS.json TARGET.
 
-Each tree goes to TARGET/<its name>, a new folder. What cannot be read is named on stderr, with exit code 1; the rest is restored.
-"""
+Each tree goes to TARGET/<its name>, a new folder. What cannot be read is named on stderr, with exit code 1; the rest is made."""
 
 import json
 import os
@@ -73,8 +72,9 @@ class Tree:
         self.checkpoint, self.tree, self.top = checkpoint, tree, top
         self.named, self.files, done = {b""}, set[bytes](), list[tuple[Any, ...]]()
         top.mkdir(mode=0o700, parents=True)
-        for first, name in tree["segments"]:
-            if (segment := checkpoint.chunk(name)) is None:
+        for first, name, cut, *_ in tree["segments"]:
+            parts = [checkpoint.chunk((cut or name)[at : at + 32]) for at in range(0, len(cut or name), 32)]
+            if not (segment := b"".join(filter(None, parts)) if all(parts) else b""):
                 self.lose(b"from %b on" % first, "the list of files")
             for path, mode, mtime, entries, *record in msgspec.msgpack.decode(segment) if segment else ():
                 if path not in self.named:

@@ -41,8 +41,8 @@ class Ground(Struct, frozen=True):
 
 class Entrant(Struct, frozen=True):
     """One that takes part in a round: what it does before, what it does in each operation it knows, where it stores,
-    and where it restores to. `park` saves a folder as a session of its own, for those that know sessions. `rounds` bounds
-    how often one is measured that is slow.
+    and where it restores to. `park` saves a folder as a session of its own, for those that know sessions; `collect` erases
+    those whose names begin so, beside others. `rounds` bounds how often one is measured that is slow.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Entrant(Struct, frozen=True):
     store: Path
     target: Path
     park: Callable[[str, Path], Order] | None = None
+    collect: Callable[[str], Order] | None = None
     rounds: int = 100
 
 
@@ -76,8 +77,10 @@ def bide(ground: Ground) -> Entrant:
         "second": ours("capture", "three/1-1", ground.copy, "--base", "one/1-1"),
     }
     return Entrant(
-        "bide", "", orders, (), store, target, lambda session, folder: ours("capture", f"{session}/1-1", folder)
-    )
+        "bide", "", orders, (), store, target,
+        park=lambda session, folder: ours("capture", f"{session}/1-1", folder),
+        collect=lambda prefix: ours("collect", prefix),
+    )  # fmt: skip
 
 
 def restic(ground: Ground) -> Entrant:

@@ -2,11 +2,13 @@
 
 python -m bench.snapshots.ours capture|restore|verify|read-back STORE ROOT [FOLDER] [--parent ROOT] [--base ROOT]
 [--cache FOLDER] [--warm]
+python -m bench.snapshots.ours collect STORE PREFIX
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
@@ -25,8 +27,9 @@ TREE = "workspace"
 
 def main() -> None:
     """The operation on the command line."""
+    gc.disable()  # as bide.snapshots.worker does
     parser = argparse.ArgumentParser()
-    parser.add_argument("op", choices=("capture", "restore", "verify", "read-back"))
+    parser.add_argument("op", choices=("capture", "restore", "verify", "read-back", "collect"))
     parser.add_argument("store", type=Path)
     parser.add_argument("root")
     parser.add_argument("folder", type=Path, nargs="?")
@@ -51,10 +54,21 @@ def main() -> None:
             given.root, depot, {TREE: given.folder}, cache_dir=given.cache, warm=given.warm, workers=workers
         )
         warnings = found.warnings
+    elif given.op == "collect":
+        _collect(given.root, depot, keyring)
     else:
         verify(given.root, depot, deep=given.op == "verify", workers=workers)
     if warnings:
         sys.exit(f"it has something to say: {warnings[:5]}")
+
+
+def _collect(prefix: str, depot: Depot, keyring: FileKeyring) -> None:
+    """Erases the sessions whose names begin so: first their keys, then what lies in packs of theirs."""
+    for key in [*depot.blobs.list(f"roots/{prefix}"), *depot.blobs.list(f"packs/{prefix}")]:
+        kind, _, name = key.partition("/")
+        if kind == "roots":
+            keyring.forget(name)
+        depot.blobs.delete(key)
 
 
 if __name__ == "__main__":

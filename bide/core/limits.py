@@ -208,9 +208,11 @@ PROBLEM_BYTES = 1 * KIB  # why a runtime cannot be used, and what to do about it
 # -- checkpoints ------------------------------------------------------------------------------------------------------
 CHUNK_BYTES = 1 * MIB  # a file up to this is one chunk; larger ones are cut where their content says so
 CUT_BYTES_MIN, CUT_BYTES, CUT_BYTES_MAX = 128 * KIB, 512 * KIB, 2 * MIB  # there: measured, facts/snapshots.md §7
+LIST_CUT_BYTES_MIN, LIST_CUT_BYTES, LIST_CUT_BYTES_MAX = 4 * KIB, 16 * KIB, 64 * KIB  # and long lists of files
 FRAME_BYTES = 1 * MIB  # small files are compressed together up to this; what one damaged spot can cost
 PACK_BYTES = 16 * MIB  # one uploaded object: few requests, little memory
 FRAME_BYTES_MAX = 64 * MIB  # a frame that claims more is not ours: it would only fill the memory
+SEGMENT_BYTES_MAX = 64 * MIB  # the same for a list of files: some half a million names in one folder
 ROOT_BYTES_MAX = 256 * MIB  # the same for a root, at 50 bytes a segment
 FOOTER_TAIL_BYTES = 128 * KIB  # read at first from a pack's end: the lists of most fit
 FOOTER_BYTES_MAX = 64 * MIB  # and for a pack's list of chunks, at 36 bytes a chunk
@@ -220,11 +222,21 @@ READS_AT_ONCE = 8  # lists of packs asked for at the same time: each is one shor
 READS_AHEAD = 3  # reads of contents under way before they are used, in each process: hides the store's delay
 READ_BYTES = 2 * MIB  # one of them, unpacked, unless a single frame is longer: with READS_AHEAD it bounds the memory
 READ_GAP_BYTES = 128 * KIB  # unwanted bytes read rather than asked around
+CHUNKS_LAID_OUT_MAX = 300_000  # known to a capture, in a table of 150 bytes each: for more memory counts more than time
 RESTORE_WINDOW = 50_000  # contents planned at once: some 500 bytes of memory each
 SEGMENT_FOLDERS = 16  # in a segment, about: see the format
 RESTORE_IN_PLACE_MAX = 50_000  # entries to be made in a folder that stands; for more it is faster to make all anew
 VERIFY_WINDOW = 250_000  # names of contents looked for at once: some 100 bytes each
 RESTORE_FORK_MIN = 2_000  # contents, or MiB, below which more processes cost more than they save
+PACK_BYTES_SMALL = 1 * MIB  # a pack that is worth joining with others
+PACKS_SMALL_MAX = 32  # of them in a checkpoint: a cold restore asks for the list of each, a root names each
+TIDY_EVERY = (
+    16  # checkpoints of a session until one looks how much of its packs is wanted: half a second in a large folder
+)
+TIDY_BYTES = 16 * MIB  # less waste than this is not worth writing what is left anew
+PACK_DEAD_MAX = (
+    0.5  # the share of a pack that may be wanted no more: from here on writing it anew frees more than it costs
+)
 ENTRY_COST_BYTES = 40 * KIB  # an entry costs a capture as much time as so many bytes of content: opening, looking
 SCAN_FORK_ENTRIES = 30_000  # a walk of fewer is over before another process has begun
 CAPTURE_FORK_BYTES = 64 * MIB  # reading less than this, with entries counted so, is not worth more processes
@@ -241,10 +253,11 @@ HEALED_NAMED_MAX = 5  # entries of a folder that somebody had changed, named to 
 NOTES_MAX = 1000  # entries not kept, or warnings, named one by one; the rest are counted
 EXCLUDED_NAMED_MAX = 3  # of what one pattern leaves out; the rest is counted
 FRAMES_WAITING_MAX = 4  # read ahead of compression and upload; bounds the memory
-SEGMENT_ENTRIES_MAX = 20_000  # entries in one segment of a list of files: a change of one writes all of them anew
+SEGMENT_ENTRIES_MAX = 20_000  # in one segment of a list of files: they are in memory together
 OBJECT_S = 120.0  # one transfer to or from an object store: BLOB_BYTES at 1 MiB a second
 OBJECT_ASK_S = 20.0  # one question to it that moves no content
 DIRECT_REST_S = 5 * MINUTE  # a runner that could not reach the object store itself goes through the server so long
+BLOB_FOLDER_TRIES_MAX = 100  # a folder that is removed each time before an object is in it: once is rare
 DIRECT_KEPT_SHARE = 1 / 2  # of its life a signed URL is used again: no read begins with one that is about to end
 DIRECT_KEPT_MAX = 1000  # of them kept; each has about 500 bytes
 BLOB_KEY_CHARS = 512  # far above ours, below the 1,024 bytes of common object stores
@@ -353,6 +366,8 @@ WAKEUPS_MAX = 1000  # changed sessions kept for one listener; past this it hears
 # -- keys, erasure and collection -------------------------------------------------------------------------------------
 PIN_S = 1 * HOUR  # a fork whose session does not come to be gives its checkpoint free after this; it takes a moment
 BASE_AGE_S = 7 * DAY  # a project's base older than this is replaced: its dependencies have changed by then
+BASE_BYTES_MIN = 1 * MIB  # a repository with less is uploaded by each session sooner than its base could be made
+BASE_LINE_MAX = 4  # bases, each but the first built upon the one before; the next is whole, so that old ones can go
 BASE_SETTLED_S = 1 * HOUR  # from the seal of a base to its publishing there is one upload
 CONDEMNED_S = (
     1 * HOUR

@@ -9,6 +9,7 @@ from typing import Protocol
 from bide.core.servers import Servers
 from bide.snapshots import orders
 from bide.snapshots.engine import Engine
+from bide.snapshots.project_base import Cloned
 from bide.snapshots.restore import Restored
 from bide.snapshots.scan import Tree
 
@@ -25,8 +26,10 @@ class Snapshots(Protocol):
         cache_dir: Path,
         known_good: Collection[str],
         bytes_max: int,
+        cloned: Cloned | None = None,
+        upon_base: bool = True,
     ) -> orders.Saved:
-        """Writes a checkpoint and reads it back."""
+        """Writes a checkpoint and reads it back; before that, of what was `cloned`, its project's base, if it wants one."""
 
     def restore(
         self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool
@@ -49,8 +52,12 @@ class Served:
         cache_dir: Path,
         known_good: Collection[str],
         bytes_max: int,
+        cloned: Cloned | None = None,
+        upon_base: bool = True,
     ) -> orders.Saved:
-        return self._engine.capture(self._place(session), root, trees, parent, cache_dir, known_good, bytes_max)
+        return self._engine.capture(
+            self._place(session), root, trees, parent, cache_dir, known_good, bytes_max, cloned, upon_base
+        )
 
     def restore(
         self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool

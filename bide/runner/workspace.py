@@ -18,7 +18,7 @@ from bide.core import effects as e
 from bide.core import facts as f
 from bide.core.bounds import value_of
 from bide.core.keeping import quota
-from bide.core.limits import LOST_ITEMS_MAX, TOOLCHAIN_S
+from bide.core.limits import LOST_ITEMS_MAX, RACY_NS, TOOLCHAIN_S
 from bide.core.refusals import Refused, Unavailable
 from bide.drivers.base import Carried, Driver
 from bide.runner import git, stale_locks, toolchain
@@ -30,7 +30,8 @@ from bide.snapshots.blobs.base import Missing
 from bide.snapshots.depot import KeyMissing, RootTaken
 from bide.snapshots.losses import BadFolder, Changed, Damaged, Hostile, TooLarge
 from bide.snapshots.orders import ReadBackFailed
-from bide.snapshots.scan import Tree
+from bide.snapshots.project_base import Cloned, is_worthwhile
+from bide.snapshots.scan import Tree, walked
 
 LOG = structlog.get_logger()
 KEPT = ("workspace", "home", "conversation")
@@ -53,6 +54,8 @@ class Workspaces:
         self._known_good: dict[str, tuple[str, ...]] = {}
         self._toolchain: tuple[float, dict[str, str]] = (0.0, {})
         self._sizes: dict[str, int] = {}  # bytes of the newest checkpoint of each
+        self._cloned: dict[str, Cloned] = {}  # until the first checkpoint of each
+        self._alone: set[str] = set()  # what these save builds upon no base
 
     def layout(self, session: str) -> Layout:
         """The session's folders."""
@@ -125,7 +128,20 @@ class Workspaces:
         (layout.home / ".gitconfig").write_text(git.IDENTITY)
         layout.create(self._choice.uid_outside)
         layout.hand_over(self._choice.uid_outside)
+        if not effect.job.branch:  # all sessions of the project begin with the default one
+            self._note_clone(_workspace(layout, effect.job.care), effect.session)
         return e.Restored(source="fresh", workspace=f.Workspace())
+
+    def _note_clone(self, tree: Tree, session: str) -> None:
+        """What the clone left there, for its project's base; every change from now on shows."""
+        time.sleep(RACY_NS / 1e9)  # a tick of the file system's clock
+        try:
+            cloned = Cloned(tree=tree, stood=walked(tree))
+        except (OSError, BadFolder) as error:
+            LOG.warning("clone_not_noted", session=session, why=str(error))
+            return
+        if is_worthwhile(cloned):
+            self._cloned[session] = cloned
 
     def _back(self, saved: f.Checkpoint, layout: Layout, epoch: int) -> e.Restored:
         if (mark := self.shelf.claim(layout.session)) is not None:
@@ -184,13 +200,14 @@ class Workspaces:
         root = f"{effect.session}/{effect.epoch}-{effect.n}"
         trees = (
             Tree("runtime", layout.home, carried.keep),
-            Tree("workspace", layout.workspace, skip=_patterns(care.exclude), keep=_patterns(care.include)),
+            _workspace(layout, care),
             Tree("home", layout.home, (), carried.private),
         )
         try:
             saved = self._snapshots.capture(
                 effect.session, root, trees, parent or None, self.shelf.cache(effect.session),
                 self._known_good.get(effect.session, ()), int(value_of(limits, "workspace_bytes")),
+                self._cloned.pop(effect.session, None), effect.session not in self._alone,
             )  # fmt: skip
         except Unavailable as away:
             return e.NotCaptured(code="blobs_unavailable", reason=f"{away.what}: {away.why}")
@@ -198,6 +215,7 @@ class Workspaces:
             return e.NotCaptured(code="over_quota", reason=quota(limits, large.size).sentence)
         except ReadBackFailed as failed:
             self._known_good.pop(effect.session, None)
+            self._alone.add(effect.session)  # it may be the base that is damaged
             return e.NotCaptured(code="read_back_failed", reason=f"What was written does not read back: {failed}.")
         except (RootTaken, BadFolder, Refused, OSError) as error:
             return e.NotCaptured(code="capture_failed", reason=f"The workspace could not be saved: {error}")
@@ -225,14 +243,20 @@ class Workspaces:
         if not layout.folder.is_dir():
             return
         layout.forget()
-        self._known_good.pop(session, None)
-        self.shelf.keep(session, Mark(root=root, bytes=self._sizes.pop(session, 0)))
+        mark = Mark(root=root, bytes=self._sizes.get(session, 0))
+        self._forget(session)
+        self.shelf.keep(session, mark)
 
     def put_aside(self, session: str, epoch: int) -> None:
         """What another epoch left here is kept as salvage, never current."""
-        self._known_good.pop(session, None)
-        self._sizes.pop(session, None)
+        self._forget(session)
         self.shelf.put_aside(session, epoch)
+
+    def _forget(self, session: str) -> None:
+        """What only its lease needed to know."""
+        for known in (self._known_good, self._sizes, self._cloned):
+            known.pop(session, None)
+        self._alone.discard(session)
 
     # -- the parts ----------------------------------------------------------------------------------------------------
 
@@ -274,6 +298,11 @@ def _lost(effect: e.Restore, gone: Damaged | Missing | KeyMissing) -> e.NotResto
         items = (f.Lost(what=f"the whole checkpoint {n}", bytes=size, reason=reason),)
     sentence = f"checkpoint {n} cannot be restored: {items[0].reason}"
     return e.NotRestored(lost=True, code="checkpoint_damaged", sentence=sentence, items=items)
+
+
+def _workspace(layout: Layout, care: f.Care) -> Tree:
+    """As its owner wants it saved."""
+    return Tree("workspace", layout.workspace, skip=_patterns(care.exclude), keep=_patterns(care.include))
 
 
 def _patterns(given: tuple[str, ...]) -> tuple[str, ...]:

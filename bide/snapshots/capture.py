@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -20,13 +21,14 @@ from bide.snapshots.losses import Notes, NotKept, Stopped, TooLarge
 from bide.snapshots.manifest import PackRef, RootRecord, root_key, seal_root
 from bide.snapshots.packs import Written
 from bide.snapshots.reading import Reader
-from bide.snapshots.scan import Tree
+from bide.snapshots.scan import Tree, Walked
 from bide.snapshots.statcache import Memory, keep, keep_on, recall
 from bide.snapshots.survey import Survey
+from bide.snapshots.tidy import worn
 
 
 class Counted(Struct, frozen=True, kw_only=True):
-    """What one tree holds: everything but folders, and the bytes of its files."""
+    """What one tree holds: everything but folders, and the bytes of its files, holes not counted."""
 
     files: int
     bytes: int
@@ -58,17 +60,22 @@ def capture(
     stop: Callable[[], bool] | None = None,
     workers: int = 1,
     bytes_max: int = 0,
+    upon_base: bool = True,
+    stood: Mapping[str, Walked] = MappingProxyType({}),
 ) -> Captured:
     """Saves the trees, in this order, as the checkpoint `root` (`<session>/<epoch>-<n>`).
 
     What `parent`, an earlier checkpoint, or the project's base holds is not uploaded again; one that cannot be read
     costs a full upload and a warning. `cache_dir` is a folder of ours that makes the next capture fast and may vanish
     at any time. `stop` is asked often, also from another thread. `workers` above 1: children of this process share
-    the work where it is much; it must have no other threads then. `bytes_max`: of all trees, 0 for no bound.
+    the work where it is much; it must have no other threads then. `bytes_max`: of all trees, holes in files not
+    counted, 0 for no bound.
+    Not `upon_base`: the project's base is not built upon. `stood`: trees, by name, as they stood at some moment; what
+    of them was made or changed since is left out.
 
     Raises `RootTaken`, `TooLarge` before anything is read, `Stopped` when `stop()` turns true, `BadFolder` for a tree
-    that is no folder, `Unavailable` on an outage, `Refused`, ValueError for a name. The root is written last: nothing
-    half-written can ever be restored.
+    that is no folder, `Changed` for a file of one that `stood` which changed just when it was read, `Unavailable` on an
+    outage, `Refused`, ValueError for a name. The root is written last: nothing half-written can ever be restored.
     """
     root_key(root)
     if len({tree.name for tree in trees}) != len(trees):
@@ -80,30 +87,48 @@ def capture(
 
     started, start_ns = time.monotonic(), time.time_ns()
     opening, notes, key = depot.keyring.opening(), Notes(), secrets.token_bytes(KEY_SIZE)
+    opening = opening if upon_base else replace(opening, base="")
     with ExitStack() as stack:
         memory = recall(cache_dir, opening.chunks)
         stack.callback(memory.close)
         lineage = Lineage(depot, opening, parent, memory, notes)
-        surveys = [Survey(tree, memory, lineage.numbers, notes, proceed, stop, workers, stack) for tree in trees]
+        surveys = [
+            Survey(tree, memory, lineage.numbers, notes, proceed, stop, workers, stack, stood.get(tree.name))
+            for tree in trees
+        ]
         if bytes_max:
             _fits(surveys, bytes_max)
         reader = Reader(
             blobs=depot.blobs, opening=opening, trusted_before_ns=start_ns - limits.RACY_NS, proceed=proceed,
             stop=stop, workers=workers,
         )  # fmt: skip
+        if lineage.holds:
+            _tidy(root, surveys, lineage)
         done = _sealed(Seal(root=root, key=key, base=opening.base), surveys, lineage, reader, depot)
         record = _record(root, parent, opening, start_ns, surveys, done.packs, notes)
         content = seal_root(record, key)
         if not depot.blobs.put(root_key(root), content) and depot.blobs.get(root_key(root)) != content:
             raise RootTaken(root)
         _remember(cache_dir, opening, root, memory, lineage, surveys, changed=done.read)
+    return _captured(record, notes, done, len(content), time.monotonic() - started)
+
+
+def _tidy(root: str, surveys: Sequence[Survey], lineage: Lineage) -> None:
+    """Saves anew what lies in packs that are worn out."""
+    remembered = [survey.memory for survey in surveys if survey.memory]
+    dropped = lineage.drop(worn(remembered, lineage, int(root.rpartition("-")[2])))
+    for survey in surveys:
+        survey.drop(dropped)
+
+
+def _captured(record: RootRecord, notes: Notes, done: _Done, root_bytes: int, seconds: float) -> Captured:
     return Captured(
-        root=root,
+        root=record.root,
         files=sum(tree.files for tree in record.trees),
         bytes=sum(tree.size for tree in record.trees),
-        new_bytes=done.new_bytes + len(content),
-        size=sum(ref.size for ref in done.packs) + len(content),
-        seconds=time.monotonic() - started,
+        new_bytes=done.new_bytes + root_bytes,
+        size=sum(ref.size for ref in done.packs) + root_bytes,
+        seconds=seconds,
         not_kept=notes.not_kept,
         warnings=notes.warnings,
         trees={tree.name: Counted(files=tree.files, bytes=tree.size) for tree in record.trees},
@@ -131,6 +156,8 @@ def _record(
 
 def _fits(surveys: Sequence[Survey], most: int) -> None:
     size = sum(survey.size() for survey in surveys)
+    if size > most:  # a file of holes may look large and be nothing
+        size -= sum(survey.holes() for survey in surveys)
     if size > most:
         raise TooLarge(size, most)
 

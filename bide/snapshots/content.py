@@ -59,6 +59,26 @@ def read_file(folder_fd: int, name: bytes, add: Add, proceed: Callable[[], None]
             return found
 
 
+def holes_of(folder_fd: int, name: bytes) -> int:
+    """How many bytes of a file are holes; 0 of one that cannot be looked at."""
+    try:
+        fd = open_quietly(name, _OPEN, folder_fd)
+    except OSError:
+        return 0
+    try:
+        seen, at, found = os.fstat(fd), 0, 0
+        size = seen.st_size if stat.S_ISREG(seen.st_mode) else 0
+        while at < size:
+            start = min(_seek(fd, at, os.SEEK_DATA, size), size)
+            found += start - at
+            at = max(_seek(fd, start, os.SEEK_HOLE, size), start + 1) if start < size else size
+        return found
+    except OSError:
+        return 0
+    finally:
+        os.close(fd)
+
+
 def xattrs_of(fd: int) -> tuple[tuple[Xattr, ...], tuple[str, ...]]:
     """The `user.*` attributes of an open file or folder, and the names of others that a person may have set."""
     try:
@@ -97,6 +117,17 @@ def _read_once(fd: int, add: Add, proceed: Callable[[], None]) -> Content:
     xattrs, left = xattrs_of(fd)
     after = os.fstat(fd)
     return Content(after, read, ids, lengths, xattrs, left, read != after.st_size or _moved(before, after))
+
+
+def cut_list(content: bytes) -> list[memoryview]:
+    """A list of files in the parts that it is stored in: a change in it makes few of them new."""
+    if len(content) <= limits.LIST_CUT_BYTES_MAX:
+        return [memoryview(content)]
+    cutter = FastCDC(
+        avg_size=limits.LIST_CUT_BYTES, min_size=limits.LIST_CUT_BYTES_MIN, max_size=limits.LIST_CUT_BYTES_MAX
+    )
+    view = memoryview(content)
+    return [view[chunk.offset : chunk.offset + chunk.length] for chunk in cutter.cut_buf(content)]
 
 
 def _moved(before: os.stat_result, after: os.stat_result) -> bool:

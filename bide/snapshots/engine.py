@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bide.core.limits import WORKER_STOP_S, WORKERS_MAX
 from bide.snapshots import orders
+from bide.snapshots.project_base import Cloned
 from bide.snapshots.restore import Restored
 from bide.snapshots.scan import Tree
 
@@ -42,13 +43,16 @@ class Engine:
         cache_dir: Path | None = None,
         known_good: Collection[str] = (),
         bytes_max: int = 0,
+        cloned: Cloned | None = None,
+        upon_base: bool = True,
     ) -> orders.Saved:
-        """Writes a checkpoint and reads it back. Raises what `bide.snapshots.capture.capture` raises, `ReadBackFailed`, and
+        """Writes a checkpoint and reads it back. `cloned`: of this the project's base is made before, if one is wanted; that
+        it cannot be is no failure. Raises what `bide.snapshots.capture.capture` raises, `ReadBackFailed`, and
         `WorkerDied`.
         """
         work = orders.Capture(
             root=root, trees=tuple(trees), parent=parent, cache_dir=cache_dir, known_good=tuple(known_good),
-            bytes_max=bytes_max,
+            bytes_max=bytes_max, cloned=cloned, upon_base=upon_base,
         )  # fmt: skip
         done = self._do(place, work)
         assert isinstance(done, orders.Saved)

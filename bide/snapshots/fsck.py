@@ -1,78 +1,50 @@
-"""Checks a whole store: every checkpoint that there should be, and whatever lies there that nobody names."""
+"""Looks a checkpoint through and says what of it is lost: the one way in which saved state is checked, whoever asks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from typing import Literal
 
 from msgspec import Struct
 
-from bide.core.keyring import Keys
-from bide.snapshots.blobs.base import BlobStore, Missing
-from bide.snapshots.depot import KeyMissing
+from bide.snapshots.blobs.base import Missing
+from bide.snapshots.depot import Depot
 from bide.snapshots.losses import Damaged, Hostile, Lost
-from bide.snapshots.root import open_with
-from bide.snapshots.verify import check
+from bide.snapshots.root import open_root
+from bide.snapshots.verify import damage, verify
+
+# What is read: the lists of files, and whether each content that they name lies in a pack that is there; all bytes,
+# compared with the checksum of what was written; or each content unpacked, too, and compared with its name.
+Depth = Literal["lists", "written", "deep"]
 
 
-class Checked(Struct, frozen=True, kw_only=True):
-    """What a store holds. `damaged` are checkpoints that cannot be restored as a whole, with what is lost of each;
-    `keyless` roots that lie there and have no key: erased, or never sealed; `unnamed` packs that no readable checkpoint
-    names, for the collection to remove. `bytes` were read.
+class Looked(Struct, frozen=True, kw_only=True):
+    """What came of it: whole when nothing is `lost`. `bytes` of packs were read, in `seconds`."""
+
+    lost: tuple[Lost, ...] = ()
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+def look(root: str, depot: Depot, depth: Depth, good: set[str] | None = None) -> Looked:
+    """Looks one checkpoint through; packs in `good` are not read again, and those found whole are added to it.
+
+    Raises `KeyMissing`, and `Unavailable`: a store that is away has lost nothing.
     """
-
-    roots: int
-    packs: int
-    bytes: int
-    damaged: dict[str, tuple[Lost, ...]]
-    keyless: tuple[str, ...]
-    unnamed: tuple[str, ...]
-
-
-def check_store(
-    blobs: BlobStore,
-    roots: Iterable[str],
-    keys: Callable[[str], Keys],
-    deep: bool = True,
-    workers: int = 1,
-    on_root: Callable[[str], None] | None = None,
-) -> Checked:
-    """Verifies every checkpoint of `roots`, reading each pack once; `deep` and `workers` as for `verify`.
-
-    `keys` gives the keys of a root, or raises `KeyMissing`; `on_root` hears of each before it is checked. Nothing is
-    changed. Raises `Unavailable`.
-    """
-    good: set[str] = set()
-    named: set[str] = set()
-    expected: set[str] = set()
-    damaged: dict[str, tuple[Lost, ...]] = {}
-    size = 0
-    for root in roots:
-        expected.add(root)
-        if on_root:
-            on_root(root)
-        try:
-            opened = open_with(keys(root), root, blobs)
-            named.update(ref.key for ref in opened.record.packs)
-            size += check(opened, deep, good, workers).bytes
-        except Damaged as error:
-            damaged[root] = error.items
-        except Hostile as error:
-            damaged[root] = (Lost(what=error.path, bytes=0, reason=error.reason),)
-        except KeyMissing:
-            damaged[root] = (_whole(root, "its key is gone"),)
-        except Missing:
-            damaged[root] = (_whole(root, "its root is missing"),)
-    lying = {key.removeprefix("roots/") for key in blobs.list("roots/")}
-    packs = set(blobs.list("packs/"))
-    return Checked(
-        roots=len(expected),
-        packs=len(packs),
-        bytes=size,
-        damaged=damaged,
-        keyless=tuple(sorted(lying - expected)),
-        unnamed=tuple(sorted(packs - named)),
-    )
+    started = time.monotonic()
+    try:
+        size = _lists(root, depot) if depth == "lists" else verify(root, depot, depth == "deep", good).bytes
+    except Damaged as damaged:
+        return Looked(lost=damaged.items)
+    except Hostile as hostile:
+        return Looked(lost=(Lost(what=hostile.path, bytes=0, reason=hostile.reason),))
+    except Missing as missing:
+        return Looked(lost=(Lost(what="the whole checkpoint", bytes=0, reason=f"its object {missing.key} is missing"),))
+    return Looked(bytes=size, seconds=time.monotonic() - started)
 
 
-def _whole(root: str, reason: str) -> Lost:
-    return Lost(what=f"the whole checkpoint {root}", bytes=0, reason=reason)
+def _lists(root: str, depot: Depot) -> int:
+    opened = open_root(root, depot)
+    if items := damage(opened, opened.trees, {}):
+        raise Damaged(items)
+    return 0

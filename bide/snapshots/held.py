@@ -13,18 +13,18 @@ from msgspec.structs import replace
 
 from bide.core import limits
 from bide.snapshots import crew
-from bide.snapshots.folders import Folders, join
+from bide.snapshots.folders import Folders
 from bide.snapshots.known import Known
 from bide.snapshots.manifest import (
     FILE,
     FOLDER,
     HARD,
-    HASH_SIZE,
     LINK,
     Entry,
     Folder,
     SegmentRef,
     Unreadable,
+    data_bytes,
     decode_segment,
 )
 from bide.snapshots.root import Root
@@ -161,7 +161,10 @@ class _Beforehand:
     def __init__(self, difference: Difference | None, chunks: Known) -> None:
         self.chunks = chunks
         self.same: dict[bytes, bytes] = {}
-        self._touched = difference.touched if difference else frozenset[bytes]()
+        self._touched: dict[bytes, set[bytes]] = {}
+        for full in difference.touched if difference else ():
+            folder, _, name = full.rpartition(b"/")
+            self._touched.setdefault(folder, set()).add(name)
         self._calm: dict[bytes, bytes] = {}
         if difference:
             walked = difference.standing.walked
@@ -174,23 +177,20 @@ class _Beforehand:
         content = self._calm.get(path)
         if content is None:
             return {}
-        return {name: row for name, row in seen_of(content).by_name().items() if join(path, name) not in self._touched}
+        rows = seen_of(content).by_name()
+        for name in self._touched.get(path, ()):
+            rows.pop(name, None)
+        return rows
 
 
 def _look_at(folders: Folders, ref: SegmentRef, content: bytes, known: _Beforehand) -> _Part:
     """Looks at the folders of a segment, as far as nothing is known of them."""
     listed = decode_segment(content)
     entries = [entry for folder in listed for entry in folder.entries if entry.kind != FOLDER]
-    pack_of = known.chunks.pack_of
-    uses = {pack_of(ref.id)}
-    for entry in entries:
-        if len(entry.ids) == HASH_SIZE:
-            uses.add(pack_of(entry.ids))
-        elif entry.ids:
-            uses.update(pack_of(entry.ids[at : at + HASH_SIZE]) for at in range(0, len(entry.ids), HASH_SIZE))
+    uses = set(known.chunks.packs_of(b"".join((*ref.ids, *(entry.ids for entry in entries)))))
     kept = Kept(
-        ref.first, ref.id, len(content), len(listed), len(entries), sum(entry.size for entry in entries),
-        tuple(sorted(use for use in uses if use is not None)),
+        ref.first, ref.id, len(content), len(listed), len(entries), data_bytes(entries),
+        tuple(sorted(use for use in uses if use is not None)), chunks=ref.chunks,
     )  # fmt: skip
     top_dev = os.fstat(folders.at(b"")).st_dev
     rows = {

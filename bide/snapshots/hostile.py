@@ -17,7 +17,7 @@ from bide.core.limits import (
 )
 from bide.snapshots.folders import join
 from bide.snapshots.losses import Hostile, shown
-from bide.snapshots.manifest import FILE, FOLDER, HARD, HASH_SIZE, LINK, Entry, Folder, TreeRecord, Xattr
+from bide.snapshots.manifest import FILE, FOLDER, HARD, HASH_SIZE, LINK, Entry, Folder, TreeRecord, Xattr, data_bytes
 
 _NO_NAMES = (b"", b".", b"..")
 
@@ -77,7 +77,7 @@ class Checker:
                 self._expected.add(join(folder.path, name))
                 continue
             self._files += 1
-            self._bytes += entry.size
+            self._bytes += data_bytes((entry,)) if entry.lengths else entry.size
             if kind == HARD:
                 self._link(join(folder.path, name), folder.path, entry)
         self._check_sum(folder.path)

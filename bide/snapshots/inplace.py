@@ -77,7 +77,7 @@ def _differences(task: Task, memory: Memory, stack: ExitStack) -> list[list[Diff
     for target, trees in task.places.items():
         found.append([])
         for tree in trees:
-            stands = standing(task.opened.trees[tree], target, memory, owner, proceed, stack)
+            stands = standing(task.opened.trees[tree], target, memory, owner, proceed, task.stop, task.workers, stack)
             if stands is None:
                 return None
             found[-1].append(difference(task.opened, stands))

@@ -34,7 +34,7 @@ class FileKeyring:
 
     def opening(self) -> Opening:
         found = self._read()
-        return Opening(chunks=found.chunks, family=self._family, base=found.base)
+        return Opening(chunks=found.chunks, family=self._family, base=found.base, wants_base=not found.base)
 
     def seal(self, seal: Seal) -> tuple[str, ...]:
         with self._changing() as found:

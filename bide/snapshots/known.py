@@ -1,4 +1,4 @@
-"""The chunks that a capture may build upon, and the pack each lies in; 36 bytes a chunk, however many there are."""
+"""The chunks that a capture may build upon, and the pack each lies in; 36 bytes a chunk where they are very many."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from itertools import accumulate
 
-from bide.snapshots.manifest import HASH_SIZE
+from bide.core.limits import CHUNKS_LAID_OUT_MAX
+from bide.snapshots.manifest import HASH_SIZE, ids_in
 
 _NUMBER = "I"
-_ASKED_OFTEN = 5000  # from here on it pays to note where the ids with each beginning are
+_ASKED_OFTEN = 1000  # from here on it pays to lay them out for it
 
 
 class Known:
@@ -23,6 +24,7 @@ class Known:
         self._packs = array(_NUMBER)
         self._packs.frombytes(packs)
         self._count = len(self._packs)
+        self._laid_out: dict[bytes, int] | None = None
         self._starts: array[int] | None = None
         self._asked = 0
         if len(ids) != self._count * HASH_SIZE:
@@ -35,15 +37,31 @@ class Known:
 
     def pack_of(self, ident: bytes) -> int | None:
         """The number of the pack that holds this chunk; None when nothing is known of it."""
+        return self.packs_of(ident)[0]
+
+    def packs_of(self, ids: bytes) -> list[int | None]:
+        """The same for several, one after another."""
         if not self._count:
-            return None
+            return [None] * (len(ids) // HASH_SIZE)
+        wanted = ids_in(ids)
+        self._asked += len(wanted)
+        if self._asked < _ASKED_OFTEN:
+            return list(map(self._found, wanted))
+        if self._count <= CHUNKS_LAID_OUT_MAX:
+            if self._laid_out is None:
+                self._laid_out = dict(zip(ids_in(self.ids), self._packs, strict=True))
+            return list(map(self._laid_out.get, wanted))
         if self._starts is None:
-            self._asked += 1
-            if self._asked < _ASKED_OFTEN:
-                at = self._place(ident)
-                found = at < self._count and self.ids[at * HASH_SIZE : (at + 1) * HASH_SIZE] == ident
-                return self._packs[at] if found else None
             self._starts = self._begin()
+        return list(map(self._found_in_bucket, wanted))
+
+    def _found(self, ident: bytes) -> int | None:
+        at = self._place(ident)
+        found = at < self._count and self.ids[at * HASH_SIZE : (at + 1) * HASH_SIZE] == ident
+        return self._packs[at] if found else None
+
+    def _found_in_bucket(self, ident: bytes) -> int | None:
+        assert self._starts is not None
         bucket = ident[0] << 8 | ident[1]
         ids = self.ids
         for at in range(self._starts[bucket], self._starts[bucket + 1]):
@@ -76,6 +94,16 @@ class Known:
             numbers.append(int.from_bytes(row[HASH_SIZE:], "big"))
             before = ident
         return Known(b"".join((*ids, self.ids[done * HASH_SIZE :])), (numbers + self._packs[done:]).tobytes())
+
+    def sums(self, wanted: Iterable[tuple[bytes, int]]) -> Counter[int]:
+        """For each pack the sum of what is told of those of its chunks that are wanted, each counted once."""
+        found, done = Counter[int](), bytearray(self._count)
+        for ident, size in wanted if self._count else ():
+            at = self._place(ident)
+            if self.ids[at * HASH_SIZE : (at + 1) * HASH_SIZE] == ident and not done[at]:
+                done[at] = 1
+                found[self._packs[at]] += size
+        return found
 
     def numbered(self, numbers: Mapping[int, int]) -> Known:
         """The same with other numbers for the packs, without what lies in packs that have none."""

@@ -27,6 +27,7 @@ class Lineage:
         """Raises `Unavailable`."""
         self._depot, self._opening, self._memory, self._notes = depot, opening, memory, notes
         self._families = {opening.family, opening.base.partition("/")[0]} - {""}
+        self.family = opening.family
         self.packs: list[PackRef] = []
         self._by_id: dict[bytes, int] = {}
         self._known: Known | None = None
@@ -62,7 +63,10 @@ class Lineage:
 
     def drop(self, gone: Iterable[str]) -> set[int]:
         """Builds no more upon packs by these names; gives the numbers of all that were dropped."""
-        self._gone |= {self._by_id[ident] for ident in map(bytes.fromhex, gone) if ident in self._by_id}
+        more = {self._by_id[ident] for ident in map(bytes.fromhex, gone) if ident in self._by_id}
+        if not more:
+            return self._gone
+        self._gone |= more
         stay = {n: n for n in range(len(self.packs)) if n not in self._gone}
         self._known = self.known().numbered(stay)
         return self._gone

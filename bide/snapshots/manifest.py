@@ -9,6 +9,7 @@ A chunk is named by the keyed BLAKE3 of its bytes. Each object is encrypted unde
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
@@ -61,6 +62,11 @@ class Entry(Struct, frozen=True, array_like=True):
     gid: int | None = None
 
 
+def data_bytes(entries: Iterable[Entry]) -> int:
+    """How many bytes are kept of these files: their sizes, without the holes in them."""
+    return sum(entry.size + (sum(n for n in entry.lengths if n < 0) if entry.lengths else 0) for entry in entries)
+
+
 class Folder(Struct, frozen=True, array_like=True):
     """A folder by its path within the tree (b'' is the tree's own), and its entries sorted by name."""
 
@@ -74,15 +80,36 @@ class Folder(Struct, frozen=True, array_like=True):
 
 
 class SegmentRef(Struct, frozen=True, array_like=True):
-    """A segment by its id; `first` is the path of its first folder, to say what is lost when the segment is."""
+    """A segment by its id; `first` is the path of its first folder, to say what is lost when the segment is. A long one
+    is several chunks, whose ids stand in `chunks` one after another; else it is one of its own id.
+    """
 
     first: bytes
     id: bytes
+    chunks: bytes = b""
+
+    @property
+    def ids(self) -> list[bytes]:
+        """The chunks that it is made of."""
+        return ids_in(self.chunks) if self.chunks else [self.id]
+
+    def joined(self, chunks: Iterable[bytes], key: bytes) -> bytes:
+        """The segment, of its chunks in order, each of which was checked; `Unreadable` where they do not make it up."""
+        parts, size = list[bytes](), 0
+        for chunk in chunks:
+            parts.append(chunk)
+            size += len(chunk)
+            if size > limits.SEGMENT_BYTES_MAX:
+                raise Unreadable(f"it is longer than {limits.SEGMENT_BYTES_MAX} bytes")
+        content = b"".join(parts)
+        if self.chunks and chunk_id(content, key) != self.id:
+            raise Unreadable("its parts do not make it up")
+        return content
 
 
 class TreeRecord(Struct, frozen=True, kw_only=True):
     """One captured folder: `path` is where it stood, `only`, `skip` and `keep` what was asked for, `files` and `size` what it
-    holds: everything but folders, and the bytes of its files.
+    holds: everything but folders, and the bytes of its files without their holes.
     """
 
     name: str
@@ -98,12 +125,15 @@ class TreeRecord(Struct, frozen=True, kw_only=True):
 
 
 class PackRef(Struct, frozen=True, array_like=True):
-    """A pack by the 16 bytes of its name and its family, with its length and BLAKE3 as it is stored."""
+    """A pack by the 16 bytes of its name and its family, with its length and BLAKE3 as it is stored, and how long its
+    chunks are in all.
+    """
 
     id: bytes
     family: str
     size: int
     hash: bytes
+    raw: int = 0
 
     @property
     def key(self) -> str:
@@ -131,6 +161,11 @@ class Unreadable(Exception):
 def chunk_id(content: bytes | memoryview, key: bytes) -> bytes:
     """The name of a chunk under its project's key."""
     return blake3(content, key=key).digest()
+
+
+def ids_in(chunks: bytes) -> list[bytes]:
+    """Names of chunks that stand one after another."""
+    return [chunks[at : at + HASH_SIZE] for at in range(0, len(chunks), HASH_SIZE)]
 
 
 def root_key(root: str) -> str:

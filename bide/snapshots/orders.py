@@ -15,6 +15,7 @@ from bide.snapshots.blobs.base import Missing
 from bide.snapshots.capture import Captured
 from bide.snapshots.depot import KeyMissing, RootTaken
 from bide.snapshots.losses import BadFolder, Changed, Damaged, Hostile, Lost, Stopped, TooLarge
+from bide.snapshots.project_base import Cloned
 from bide.snapshots.restore import Restored
 from bide.snapshots.scan import Tree
 from bide.snapshots.verify import Verified
@@ -51,6 +52,8 @@ class Capture(Struct, frozen=True, kw_only=True, tag="capture"):
     cache_dir: Path | None = None
     known_good: tuple[str, ...] = ()  # packs that were read back before
     bytes_max: int = 0  # 0: no bound
+    cloned: Cloned | None = None  # becomes the project's base first, if one is wanted
+    upon_base: bool = True
 
 
 class Restore(Struct, frozen=True, kw_only=True, tag="restore"):

@@ -164,7 +164,7 @@ class Packer:
         )
         end = self._cipher.encrypt(_FOOTER_NONCE, self._zstd.compress(msgspec.msgpack.encode(footer)), self._id)
         content = b"".join((*self._body, end, TRAILER.pack(len(end), PACK_MAGIC)))
-        ref = PackRef(self._id, self._family, len(content), blake3(content).digest())
+        ref = PackRef(self._id, self._family, len(content), blake3(content).digest(), sum(self._lengths))
         put_new(self._blobs, pack_key(self._family, self._id), content)
         self._new.update(dict.fromkeys(self._ids, len(self._written)))
         self._written.append(Written(ref, self._key, footer))

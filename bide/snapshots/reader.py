@@ -119,8 +119,8 @@ class Reader:
                 self._lists.move_to_end(ref.id)
                 return self._lists[ref.id][1]
         what = f"the folders from {shown(tree, ref.first)} on"
-        content = self.chunk(ref.id, what)
         try:
+            content = ref.joined((self.chunk(ident, what) for ident in ref.ids), self.root.keys.chunks)
             found = decode_segment(content)
         except Unreadable as error:
             raise Damaged([Lost(what=what, bytes=0, reason=str(error))]) from error

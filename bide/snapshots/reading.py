@@ -12,8 +12,10 @@ from bide.core import limits
 from bide.core.keyring import Opening
 from bide.snapshots import crew
 from bide.snapshots.blobs.base import BlobStore
+from bide.snapshots.content import cut_list
 from bide.snapshots.known import Known
 from bide.snapshots.lineage import Lineage
+from bide.snapshots.manifest import SegmentRef, chunk_id
 from bide.snapshots.packs import Packer, Written
 from bide.snapshots.survey import Survey
 from bide.snapshots.take import Made, Sink, Taker
@@ -31,9 +33,9 @@ class _Share(Struct, frozen=True, array_like=True):
 
 
 class _List(Struct, frozen=True):
-    """The id of a segment, and where it lies: packs known before, and new ones."""
+    """A segment, and where it lies: packs known before, and new ones."""
 
-    id: bytes
+    ref: SegmentRef
     uses: set[int]
     fresh: tuple[int, ...]
 
@@ -64,7 +66,7 @@ class Reader(Struct, frozen=True, kw_only=True):
                 of_list = next(listed)
                 uses = {*made.uses, *of_list.uses}
                 uses |= {first + n for n in made.fresh} | {places[-1] + n for n in of_list.fresh}
-                surveys[made.tree].settle(made, of_list.id, uses)
+                surveys[made.tree].settle(made, of_list.ref, uses)
         everything = [made for share in (*shares, own) for made in share.made]
         for tree, survey in enumerate(surveys):
             lost = [name for made in everything if made.tree == tree for name in made.lost]
@@ -83,7 +85,7 @@ class Reader(Struct, frozen=True, kw_only=True):
             lists = [self._list(made, sink) for made in (*made_elsewhere, *(made for made, _ in found))]
             written = packer.finish()
         own = [replace(made, fresh=_places(packer, fresh)) for made, fresh in found]
-        return _Share(own, written), [_List(ident, uses, _places(packer, fresh)) for ident, uses, fresh in lists]
+        return _Share(own, written), [_List(ref, uses, _places(packer, fresh)) for ref, uses, fresh in lists]
 
     def _packer(self) -> Packer:
         return Packer(self.blobs, self.opening.family, self.proceed)
@@ -95,10 +97,14 @@ class Reader(Struct, frozen=True, kw_only=True):
                 takers[tree] = Taker(tree, surveys[tree].subject, sink, self.trusted_before_ns, self.proceed)
             yield takers[tree].make(group, surveys[tree].groups[group])
 
-    def _list(self, made: Made, sink: Sink) -> tuple[bytes, set[int], list[bytes]]:
+    def _list(self, made: Made, sink: Sink) -> tuple[SegmentRef, set[int], list[bytes]]:
         sink.begin()
-        ident = sink.add(made.content)
-        return ident, sink.uses, sink.fresh
+        ids = [sink.add(part) for part in cut_list(made.content)]
+        if len(ids) == 1:
+            ref = SegmentRef(made.first, ids[0])
+        else:
+            ref = SegmentRef(made.first, chunk_id(made.content, self.opening.chunks), b"".join(ids))
+        return ref, sink.uses, sink.fresh
 
     def _together(self, batches: list[list[Task]], surveys: Sequence[Survey], known: Known) -> list[_Share]:
         """Children draw batches of tasks from one pipe until it is empty, so that none is done long before the others."""

@@ -98,9 +98,12 @@ class Root:
 
     def contents(self, refs: tuple[SegmentRef, ...]) -> Iterator[tuple[SegmentRef, bytes | None, str]]:
         """Lists of files as (which, its bytes, "") in order, or (which, None, reason); only their ids are checked."""
-        for at in range(0, len(refs), _LISTS_AT_ONCE):
-            group = refs[at : at + _LISTS_AT_ONCE]
-            left, held, reasons = {ref.id for ref in group}, dict[bytes, bytes](), dict[bytes, str]()
+        for group in _together(refs):
+            left, held, reasons = (
+                {ident for ref in group for ident in ref.ids},
+                dict[bytes, bytes](),
+                dict[bytes, str](),
+            )
             for got in fetch(self._list_loads(left), self.blobs):
                 for ident, content, why in chunks_in(got, self.keys.chunks):
                     if content is None:
@@ -109,7 +112,14 @@ class Root:
                         left.discard(ident)
                         held[ident] = bytes(content)
             for ref in group:
-                yield ref, held.get(ref.id), reasons.get(ref.id, "") or self.index.reason()
+                lost = [ident for ident in ref.ids if ident not in held]
+                if lost:
+                    yield ref, None, reasons.get(lost[0], "") or self.index.reason()
+                    continue
+                try:
+                    yield ref, ref.joined(map(held.__getitem__, ref.ids), self.keys.chunks), ""
+                except Unreadable as error:
+                    yield ref, None, str(error)
 
     def _list_loads(self, wanted: set[bytes]) -> Iterator[Load]:
         for load in self._lists:
@@ -120,7 +130,9 @@ class Root:
     @cached_property
     def _lists(self) -> list[Load]:
         """Where all lists of files lie; looked for once, since the packs hold far more contents than lists."""
-        return list(self.index.loads({ref.id for tree in self.record.trees for ref in tree.segments}))
+        return list(
+            self.index.loads({ident for tree in self.record.trees for ref in tree.segments for ident in ref.ids})
+        )
 
     def _check_hard_links(self, record: TreeRecord, checker: Checker) -> None:
         """A hard link must name an earlier file; the lists that should hold them are looked at again, and no others."""
@@ -133,7 +145,21 @@ class Root:
         checker.finish()
 
 
-_LISTS_AT_ONCE = 256  # about 256 times 16 folders: a few MiB
+_LISTS_AT_ONCE = 256  # chunks of lists: a few MiB
+
+
+def _together(refs: tuple[SegmentRef, ...]) -> Iterator[list[SegmentRef]]:
+    """Neighbours that are read in one go."""
+    group: list[SegmentRef] = []
+    chunks = 0
+    for ref in refs:
+        if group and chunks >= _LISTS_AT_ONCE:
+            yield group
+            group, chunks = [], 0
+        group.append(ref)
+        chunks += len(ref.ids)
+    if group:
+        yield group
 
 
 def open_root(root: str, depot: Depot) -> Root:

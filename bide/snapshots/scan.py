@@ -109,6 +109,12 @@ def open_tree(tree: Tree) -> int:
         raise BadFolder(str(tree.path), f"it cannot be captured: {error.strerror}") from error
 
 
+def walked(tree: Tree) -> Walked:
+    """All that stands in a tree at this moment. Raises `BadFolder`, and OSError where its top cannot be listed."""
+    with Folders(open_tree(tree)) as folders:
+        return scan(tree, folders, Notes(), {}, lambda: None)
+
+
 def row_of(seen: os.stat_result, top_dev: int) -> Row:
     """The row of one stat."""
     return Row(*_row(seen, top_dev))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TypeVar
 
 import httpx2
 import msgspec
 
 from bide.core.keyring import Keys, Opening, Seal, Sealed
+from bide.core.limits import UPLOAD_TRIES_S
 from bide.core.refusals import Refused, Unavailable
 from bide.core.servers import Servers
 from bide.snapshots.blobs.http import HttpBlobs
@@ -22,7 +23,10 @@ T = TypeVar("T")
 
 
 class HttpKeyring:
-    """The keys of a session's checkpoints; with `base`, of a checkpoint that is to become its project's base."""
+    """The keys of a session's checkpoints; with `base`, of a checkpoint that is to become its project's base.
+
+    That one is worth no waiting: what fails then fails at once.
+    """
 
     def __init__(self, line: Line, session: str, *, base: bool = False) -> None:
         self._line, self._path, self._base = line, f"/v1/sessions/{session}", base
@@ -54,7 +58,8 @@ class HttpKeyring:
     def _said(
         self, form: type[T], method: str, path: str, content: bytes | None = None, params: dict[str, str] | None = None
     ) -> T:
-        answer = tried(lambda: self._ask(method, path, content, params))
+        waits_s = () if self._base else UPLOAD_TRIES_S
+        answer = tried(lambda: self._ask(method, path, content, params), waits_s)
         self._line.expect(answer)
         try:
             return msgspec.json.decode(answer.content, type=form)
@@ -78,3 +83,9 @@ def served(servers: Sequence[str], token: str, session: str, *, base: bool = Fal
             yield Depot(blobs, HttpKeyring(line, session, base=base))
     finally:
         line.close()
+
+
+def publish(servers: Sequence[str], token: str, session: str, root: str) -> None:
+    """Makes a root that is sealed and written the base of the session's project. Raises `Refused`, `Unavailable`."""
+    with closing(Line(Servers(servers), token, WHAT)) as line:
+        HttpKeyring(line, session, base=True).publish(root)

@@ -15,7 +15,8 @@ from bide.snapshots.hostile import Checker
 from bide.snapshots.losses import BadFolder, Damaged, Hostile, Notes, shown
 from bide.snapshots.manifest import Folder, SegmentRef, TreeRecord, Unreadable, decode_segment
 from bide.snapshots.root import Root, lost_list
-from bide.snapshots.scan import Tree, Walked, open_tree, scan
+from bide.snapshots.scan import Tree, Walked, open_tree
+from bide.snapshots.scan_shared import scan_shared
 from bide.snapshots.statcache import Memory, Remembered, head_of
 
 
@@ -65,9 +66,11 @@ def standing(
     memory: Memory,
     owner: tuple[int, int],
     proceed: Callable[[], None],
+    stop: Callable[[], bool] | None,
+    workers: int,
     stack: ExitStack,
 ) -> Standing | None:
-    """Looks at every folder of a tree; None where nothing is remembered of it, it belongs to somebody else, or it cannot
+    """Looks at every folder of a tree, with children of this process for a large one; None where nothing is remembered of it, it belongs to somebody else, or it cannot
     all be looked at.
     """
     tree = tree_of(record, path)
@@ -79,7 +82,7 @@ def standing(
     remembered = memory.tree(head_of(tree, top))
     if remembered is None or (top.st_uid, top.st_gid) != owner:
         return None
-    walked = scan(tree, folders, Notes(), remembered.rows, proceed)
+    walked = scan_shared(tree, folders, Notes(), remembered.rows, proceed, stop, workers)
     return None if walked.doubtful else Standing(record, tree, folders, remembered, walked)
 
 

@@ -15,17 +15,18 @@ from blake3 import blake3
 from msgspec import Struct
 
 from bide.snapshots.known import Known
-from bide.snapshots.manifest import HASH_SIZE, Folder, PackRef, Unreadable, chunk_id, decode_segment
-from bide.snapshots.scan import Row, Seen, Tree, bytes_of, seen_of, split
+from bide.snapshots.manifest import HASH_SIZE, Folder, PackRef, SegmentRef, Unreadable, chunk_id, decode_segment
+from bide.snapshots.scan import Row, Seen, Tree, bytes_of, split
 
-FORMAT = 1
+FORMAT = 2
 _INDEX, _BODY = "index", "body."
 _UNKNOWN = 0  # no ctime of a file that stands: such a row never equals what is seen
 
 
 class Kept(Struct, frozen=True, array_like=True):
     """A segment: its first folder, id and length, how many folders are in it, the files and bytes those hold, the
-    numbers of the packs that it and its files lie in, and what of its folders is not kept, as (path, reason).
+    numbers of the packs that it and its files lie in, what of its folders is not kept, as (path, reason), and the ids
+    of its chunks where it has several.
     """
 
     first: bytes
@@ -36,6 +37,12 @@ class Kept(Struct, frozen=True, array_like=True):
     size: int
     uses: tuple[int, ...]
     notes: tuple[tuple[bytes, str], ...] = ()
+    chunks: bytes = b""
+
+    @property
+    def ref(self) -> SegmentRef:
+        """As it stands in the root."""
+        return SegmentRef(self.first, self.id, self.chunks)
 
 
 class Head(Struct, frozen=True, array_like=True):
@@ -230,17 +237,20 @@ def keep_on(folder: Path | None, memory: Memory, held: str) -> None:
             forget(folder)
 
 
-def certain(content: bytes, before_ns: int, doubtful: frozenset[bytes] = frozenset(), whole: bool = True) -> bytes:
+def certain(
+    content: bytes, seen: Seen, before_ns: int, doubtful: frozenset[bytes] = frozenset(), whole: bool = True
+) -> bytes:
     """The bytes of a `Seen` as they may be remembered: rows so young that the file could change again without its
     ctime moving, and `doubtful` ones by name, are marked so that they never equal what is seen. Not `whole`: the
     folder itself is.
     """
-    seen = seen_of(content)
+    unsure = not whole or seen.own.ctime_ns >= before_ns
+    if not unsure and not doubtful and max((row.ctime_ns for row in seen.rows), default=0) < before_ns:
+        return content
     names = split(seen.names)
     young = [row.ctime_ns >= before_ns for row in seen.rows]
     if doubtful:
         young = [old or name in doubtful for old, name in zip(young, names, strict=True)]
-    unsure = not whole or seen.own.ctime_ns >= before_ns
     if not unsure and not any(young):
         return content
     rows = tuple(_unsure(row) if old else row for row, old in zip(seen.rows, young, strict=True))

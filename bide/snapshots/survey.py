@@ -5,17 +5,18 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import limits
+from bide.snapshots.content import holes_of
 from bide.snapshots.folders import Folders, join
 from bide.snapshots.groups import grouped, later_names
 from bide.snapshots.losses import BadFolder, Notes, shown
 from bide.snapshots.manifest import SegmentRef, TreeRecord
-from bide.snapshots.scan import Tree, open_tree, seen_of
+from bide.snapshots.scan import Tree, Walked, open_tree, seen_of
 from bide.snapshots.scan_shared import scan_shared
 from bide.snapshots.statcache import Keeping, Kept, Memory, Remembered, head_of
 from bide.snapshots.take import Made, Subject
@@ -37,16 +38,19 @@ class Survey:
 
     def __init__(
         self, tree: Tree, memory: Memory, numbers: Mapping[int, int], notes: Notes, proceed: Callable[[], None],
-        stop: Callable[[], bool] | None, workers: int, stack: ExitStack,
+        stop: Callable[[], bool] | None, workers: int, stack: ExitStack, stood: Walked | None = None,
     ) -> None:  # fmt: skip
-        """`numbers` leads from the memory's packs to those of the lineage. Raises `BadFolder`."""
+        """`numbers` leads from the memory's packs to those of the lineage. `stood`: the tree as it was then is meant, and
+        nothing that was changed since. Raises `BadFolder`.
+        """
         self.tree = tree
         self.folders = stack.enter_context(Folders(open_tree(tree)))
         self.top = os.fstat(self.folders.at(b""))
         self.head = head_of(tree, self.top)
         self.memory = memory.tree(self.head)
         before = self.memory.rows if self.memory else {}
-        self.walked = scan_shared(tree, self.folders, notes, before, proceed, stop, workers)
+        self.walked = stood or scan_shared(tree, self.folders, notes, before, proceed, stop, workers)
+        self._past = stood is not None
         self.parts: dict[int, Part] = {}
         relinked: frozenset[bytes] = frozenset()
         self._later_names: dict[bytes, bytes] | None = None
@@ -66,7 +70,7 @@ class Survey:
         """As takers need it."""
         return Subject(
             tree=self.tree, folders=self.folders, top=self.top, walked=self.walked, memory=self.memory,
-            later_names=self.later_names,
+            later_names=self.later_names, past=self._past,
         )  # fmt: skip
 
     @property
@@ -81,14 +85,14 @@ class Survey:
         """The groups that are to be made."""
         return [n for n in range(len(self.groups)) if n not in self.parts]
 
-    def settle(self, made: Made, ident: bytes, uses: Iterable[int]) -> None:
+    def settle(self, made: Made, ref: SegmentRef, uses: Iterable[int]) -> None:
         """Takes a segment that was made. `BadFolder` for one that no reader would take."""
-        if len(made.content) > limits.FRAME_BYTES_MAX:
+        if len(made.content) > limits.SEGMENT_BYTES_MAX:
             path = shown(self.tree.name, max(self.groups[made.group], key=lambda path: len(self.walked.folders[path])))
             raise BadFolder(path, "there are more names in this one folder than a checkpoint can hold")
         kept = Kept(
-            made.first, ident, len(made.content), len(self.groups[made.group]), made.files, made.size,
-            tuple(sorted(uses)), made.notes,
+            ref.first, ref.id, len(made.content), len(self.groups[made.group]), made.files, made.size,
+            tuple(sorted(uses)), made.notes, ref.chunks,
         )  # fmt: skip
         self.parts[made.group] = Part(kept, made.content, warnings=made.warnings)
         self._rows |= made.rows
@@ -118,7 +122,7 @@ class Survey:
             gid=self.top.st_gid,
             files=sum(segment.files for segment in kept),
             size=sum(segment.size for segment in kept),
-            segments=tuple(SegmentRef(segment.first, segment.id) for segment in kept),
+            segments=tuple(segment.ref for segment in kept),
         )
 
     def tell(self, notes: Notes) -> None:
@@ -143,7 +147,7 @@ class Survey:
         )
 
     def size(self) -> int:
-        """About how many bytes its files hold, by what the system says of them."""
+        """About how many bytes its files hold, by what the system says of them; `holes` of them are not kept."""
         found = sum(part.kept.size for part in self.parts.values())
         for path in (path for group in self.open for path in self.groups[group]):
             seen = seen_of(self.walked.folders[path])
@@ -154,6 +158,17 @@ class Survey:
                 found += sum(
                     row.size for name, row in linked if stat.S_ISREG(row.mode) and join(path, name) not in later
                 )
+        return found
+
+    def holes(self) -> int:
+        """How much of `size` is holes: each file that is to be read is looked at."""
+        found = 0
+        for path in (path for group in self.open for path in self.groups[group]):
+            with suppress(OSError):  # a folder that is gone holds nothing
+                for name, row in seen_of(self.walked.folders[path]).by_name().items():
+                    later = row.nlink > 1 and join(path, name) in self.later_names
+                    if row.size and stat.S_ISREG(row.mode) and not later:
+                        found += holes_of(self.folders.at(path), name)
         return found
 
     def cost(self, group: int) -> int:

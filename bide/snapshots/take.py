@@ -6,29 +6,29 @@ import errno
 import os
 import stat
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
 from bide.snapshots.content import Elsewise, read_file, xattrs_of
 from bide.snapshots.folders import Folders, join
 from bide.snapshots.known import Known
-from bide.snapshots.losses import shown
+from bide.snapshots.losses import Changed, shown
 from bide.snapshots.manifest import (
     FILE,
     FOLDER,
     HARD,
-    HASH_SIZE,
     LINK,
     Entry,
     Folder,
     Unreadable,
     Xattr,
     chunk_id,
+    data_bytes,
     encode_segment,
 )
 from bide.snapshots.packs import Packer
-from bide.snapshots.scan import Row, Tree, Walked, entries_in, seen_of, split
+from bide.snapshots.scan import Row, Tree, Walked, entries_in, row_of, seen_of, split
 from bide.snapshots.statcache import Remembered, certain
 
 _NEVER_KEPT = {
@@ -41,7 +41,9 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """A tree as it was found: `later_names` are further names of files, `memory` is what it was like before."""
+    """A tree as it was found: `later_names` are further names of files, `memory` is what it was like before. `past`: it
+    was found a while ago, and what was changed since is left out.
+    """
 
     tree: Tree
     folders: Folders
@@ -49,6 +51,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     walked: Walked
     memory: Remembered | None
     later_names: dict[bytes, bytes]
+    past: bool = False
 
 
 class Made(Struct, frozen=True, array_like=True):
@@ -96,11 +99,10 @@ class Sink:
 
     def reuse(self, ids: bytes) -> bool:
         """Whether all of these chunks can be built upon; they are, then."""
-        numbers = [self._known.pack_of(ids[at : at + HASH_SIZE]) for at in range(0, len(ids), HASH_SIZE)]
-        found = {number for number in numbers if number is not None}
-        if len(found) < len(numbers) and None in numbers:
+        found = set(self._known.packs_of(ids))
+        if None in found:
             return False
-        self.uses |= found
+        self.uses.update(number for number in found if number is not None)
         return True
 
 
@@ -138,17 +140,21 @@ class Taker:
             return old
         seen = seen_of(content)
         rows, entries_before = self._old.seen(path), {entry.name: entry for entry in old.entries} if old else {}
+        by_name: dict[bytes, Row | None] = {**seen.by_name(), **dict.fromkeys(split(seen.folders))}
+        calm = self._calm(by_name, rows, entries_before)
         self._doubtful: set[bytes] = set()
         whole = path not in self._walked.doubtful
         if old is None or path in self._walked.changed:
-            uid, gid, xattrs, found = self._dress(path)
+            uid, gid, xattrs, found = self._dress(path, seen.own)
             whole = whole and found
         else:
             uid, gid, xattrs = old.uid, old.gid, old.xattrs
             self._note_again(path)
-        by_name: dict[bytes, Row | None] = {**seen.by_name(), **dict.fromkeys(split(seen.folders))}
         entries = []
         for name in sorted(by_name):
+            if name in calm:
+                entries.append(calm[name])
+                continue
             row, full = by_name[name], join(path, name)
             if row is None:
                 entry = Entry(name, FOLDER) if full in self._walked.folders else None
@@ -158,11 +164,11 @@ class Taker:
             if entry is not None:
                 entries.append(entry)
         if path in self._walked.changed:
-            known = certain(content, self._trusted_before_ns, frozenset(self._doubtful), whole)
+            known = certain(content, seen, self._trusted_before_ns, frozenset(self._doubtful), whole)
             if known is not content:
                 self._rows[path] = known
         elif self._doubtful:
-            self._rows[path] = certain(content, self._trusted_before_ns, frozenset(self._doubtful), whole)
+            self._rows[path] = certain(content, seen, self._trusted_before_ns, frozenset(self._doubtful), whole)
         return Folder(path, stat.S_IMODE(seen.own.mode), seen.own.mtime_ns, tuple(entries), xattrs, uid, gid)
 
     def _stands(self, path: bytes, content: bytes, old: Folder) -> bool:
@@ -172,14 +178,33 @@ class Taker:
         if len(old.entries) != entries_in(content) or not self._sink.reuse(b"".join(e.ids for e in old.entries)):
             return False
         self._files += sum(entry.kind != FOLDER for entry in old.entries)
-        self._size += sum(entry.size for entry in old.entries)
+        self._size += data_bytes(old.entries)
         return True
 
-    def _dress(self, path: bytes) -> tuple[int | None, int | None, tuple[Xattr, ...], bool]:
+    def _calm(
+        self, by_name: Mapping[bytes, Row | None], rows: Mapping[bytes, Row], before: Mapping[bytes, Entry]
+    ) -> dict[bytes, Entry]:
+        """Files and links of a folder that are as they were, with nothing to be said about them."""
+        if self._old.notes:
+            return {}
+        found = {
+            name: entry
+            for name, entry in before.items()
+            if entry.kind in (FILE, LINK) and (row := rows.get(name)) and row.nlink == 1 and row == by_name.get(name)
+        }
+        if not self._sink.reuse(b"".join(entry.ids for entry in found.values())):
+            return {}
+        self._files += len(found)
+        self._size += data_bytes(found.values())
+        return found
+
+    def _dress(self, path: bytes, row: Row) -> tuple[int | None, int | None, tuple[Xattr, ...], bool]:
         """Owner and attributes of a folder, and whether they could be read."""
         try:
             fd = self._folders.at(path)
-            now, (xattrs, left) = os.fstat(fd), xattrs_of(fd)
+            (xattrs, left), now = xattrs_of(fd), os.fstat(fd)
+            if not self._meant(now, row):
+                return None, None, (), False
             self._leave(path, left)
             return *self._owner(now), xattrs, True
         except OSError as error:
@@ -209,10 +234,11 @@ class Taker:
         ):
             self._note_again(full)
             self._files += 1
-            self._size += before.size
+            self._size += data_bytes((before,))
             return before
         try:
-            found = self._link(folder, name) if kind == stat.S_IFLNK else self._file(folder, name, full)
+            take = self._link if kind == stat.S_IFLNK else self._file
+            found = take(folder, name, full, row)
         except Elsewise:
             self._warnings.append(f"{shown(self._name, full)} turned into something else while it was being captured")
         except OSError as error:
@@ -226,23 +252,30 @@ class Taker:
                 self._notes.append((full, f"it cannot be read: {error.strerror}"))
         else:
             self._files += 1
-            self._size += found.size
+            self._size += data_bytes((found,))
             return found
         self._doubtful.add(name)
         if full in self._firsts:
             self._lost.append(full)
         return None
 
-    def _link(self, folder: bytes, name: bytes) -> Entry:
+    def _link(self, folder: bytes, name: bytes, _: bytes, row: Row) -> Entry:
         fd = self._folders.at(folder)
         target, now = os.readlink(name, dir_fd=fd), os.lstat(name, dir_fd=fd)
+        if not self._meant(now, row):
+            raise Elsewise
         uid, gid = self._owner(now)
         return Entry(name, LINK, mtime_ns=now.st_mtime_ns, target=target, uid=uid, gid=gid)
 
-    def _file(self, folder: bytes, name: bytes, full: bytes) -> Entry:
+    def _file(self, folder: bytes, name: bytes, full: bytes, row: Row) -> Entry:
         self._proceed()
-        found = read_file(self._folders.at(folder), name, self._sink.add, self._proceed)
+        fd = self._folders.at(folder)
+        if self._subject.past and not self._meant(os.lstat(name, dir_fd=fd), row):
+            raise Elsewise
+        found = read_file(fd, name, self._sink.add, self._proceed)
         now = found.stat
+        if not self._meant(now, row):  # what was read of it is on its way
+            raise Changed([shown(self._name, full)])
         if found.torn:
             self._doubtful.add(name)
             self._warnings.append(f"{shown(self._name, full)} changed while it was being captured")
@@ -252,6 +285,12 @@ class Taker:
             name, FILE, stat.S_IMODE(now.st_mode), now.st_mtime_ns, found.size, found.ids, b"", found.lengths,
             found.xattrs, uid, gid,
         )  # fmt: skip
+
+    def _meant(self, now: os.stat_result, row: Row) -> bool:
+        """Whether this is what was found there, where nothing else is wanted. It is asked after the reading: a change
+        before would show.
+        """
+        return not self._subject.past or row_of(now, self._subject.top.st_dev) == row
 
     def _owner(self, seen: os.stat_result) -> tuple[int | None, int | None]:
         top = self._subject.top

@@ -48,12 +48,7 @@ def verify(
     Raises `Damaged` with the paths it costs, `Hostile`, `KeyMissing`, `Missing` when there is no such root. Keys in
     `known_good` are not read again, and packs found whole are added to it. `workers`: as for `restore`.
     """
-    return check(open_root(root, depot), deep, known_good, workers)
-
-
-def check(opened: Root, deep: bool = True, known_good: set[str] | None = None, workers: int = 1) -> Verified:
-    """The same for a checkpoint that is opened already."""
-    started = time.monotonic()
+    opened, started = open_root(root, depot), time.monotonic()
     good = known_good if known_good is not None else set[str]()
     looked = _look(opened, [ref for ref in opened.record.packs if ref.key not in good], deep, workers)
     good.update(looked.whole)

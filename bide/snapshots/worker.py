@@ -6,6 +6,7 @@ given back at its end. It stops when its stdin closes: nobody waits for it any m
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import sys
@@ -19,14 +20,16 @@ from bide.snapshots.capture import capture
 from bide.snapshots.depot import Depot
 from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.losses import Damaged, Stopped
+from bide.snapshots.project_base import capture_base
 from bide.snapshots.restore import restore
-from bide.snapshots.served import served
+from bide.snapshots.served import publish, served
 from bide.snapshots.verify import verify
 
 
 def main() -> None:
     """Does the one order."""
     os.umask(0o077)
+    gc.disable()  # it does one order and ends before cycles could add up; looking for them costs a tenth of its time
     # Whatever else writes to stdout must not come between the messages.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -41,7 +44,7 @@ def _done(order: orders.Order, caller: BinaryIO) -> orders.Result:
         with ExitStack() as stack:
             depot = _depot(order.place, stack, caller)
             if isinstance(order.work, orders.Capture):
-                return _capture(order.work, depot, order.workers, caller)
+                return _capture(order, order.work, depot, caller)
             return _restore(order.work, depot, order.workers, caller)
     except Exception as error:  # noqa: BLE001 - the caller raises it again
         return orders.told(error)
@@ -54,17 +57,35 @@ def _depot(place: orders.Place, stack: ExitStack, caller: BinaryIO) -> Depot:
     return Depot(Retrying(depot.blobs, pause=lambda seconds: _pause(seconds, caller)), depot.keyring)
 
 
-def _capture(work: orders.Capture, depot: Depot, workers: int, caller: BinaryIO) -> orders.Result:
-    captured = capture(
-        work.trees, depot, work.root, work.parent, work.cache_dir, stop=lambda: _left(caller), workers=workers,
-        bytes_max=work.bytes_max,
-    )  # fmt: skip
+def _capture(order: orders.Order, work: orders.Capture, depot: Depot, caller: BinaryIO) -> orders.Result:
     good = set(work.known_good)
+    _make_base(order, work, depot, good, caller)
+    captured = capture(
+        work.trees, depot, work.root, work.parent, work.cache_dir, stop=lambda: _left(caller), workers=order.workers,
+        bytes_max=work.bytes_max, upon_base=work.upon_base,
+    )  # fmt: skip
     try:
-        verified = verify(work.root, depot, deep=False, known_good=good, workers=workers)
+        verified = verify(work.root, depot, deep=False, known_good=good, workers=order.workers)
     except Damaged as damaged:
         return orders.Failed(kind="Damaged", items=damaged.items, after_capture=True)
     return orders.Saved(captured=captured, verified=verified, good=tuple(sorted(good)))
+
+
+def _make_base(order: orders.Order, work: orders.Capture, depot: Depot, good: set[str], caller: BinaryIO) -> None:
+    """Before the session's own capture, which then finds there what both hold. Whatever is in its way costs the base."""
+    place = order.place
+    if work.cloned is None or not isinstance(place, orders.ServedDepot) or not depot.keyring.opening().wants_base:
+        return
+    try:
+        with served(place.servers, place.token, place.session, base=True) as there:
+            root = capture_base(
+                work.cloned, there, good, work.cache_dir, lambda: _left(caller), order.workers, work.bytes_max
+            )
+        publish(place.servers, place.token, place.session, root)
+    except Stopped:
+        raise
+    except Exception as error:  # noqa: BLE001 - the next session's may be luckier
+        sys.stderr.write(f"base_not_made: {type(error).__name__}: {error}\n")
 
 
 def _restore(work: orders.Restore, depot: Depot, workers: int, caller: BinaryIO) -> orders.Result:

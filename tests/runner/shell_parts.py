@@ -23,6 +23,7 @@ from bide.snapshots.compare import Described, manifest_of
 from bide.snapshots.depot import Depot
 from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.losses import Damaged
+from bide.snapshots.project_base import Cloned
 from bide.snapshots.restore import Restored, restore
 from bide.snapshots.scan import Tree
 from bide.snapshots.verify import verify
@@ -142,9 +143,12 @@ class Direct:
         cache_dir: Path,
         known_good: Collection[str],
         bytes_max: int,
+        cloned: Cloned | None = None,
+        upon_base: bool = True,
     ) -> orders.Saved:
+        """No base is made: that is the worker's."""
         good = set(known_good)
-        done = capture(trees, self.depot, root, parent, cache_dir, bytes_max=bytes_max)
+        done = capture(trees, self.depot, root, parent, cache_dir, bytes_max=bytes_max, upon_base=upon_base)
         try:
             verified = verify(root, self.depot, deep=False, known_good=good)
         except Damaged as damaged:

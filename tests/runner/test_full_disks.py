@@ -239,6 +239,29 @@ def test_too_much_is_refused_before_anything_is_uploaded_and_says_how_much_it_is
     assert isinstance(attempt(here, 3, first.root, workspace_bytes=4 << 20), e.Captured), "two names, one content"
 
 
+def test_holes_take_no_room_and_count_for_none_however_large_the_file_looks(
+    large: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    here = Workspaces(large, snapshots, CHOICE)
+    workspace = begin(here, tmp_path, size=1000)
+    with (workspace / "disk.img").open("wb") as image:
+        image.truncate(20 << 30)
+        image.seek(10 << 30)
+        image.write(os.urandom(1 << 20))
+    os.link(workspace / "disk.img", workspace / "same.img")
+    done = attempt(here, 1, workspace_bytes=2 << 20)
+    assert isinstance(done, e.Captured)
+    assert 1 << 20 < done.bytes < 2 << 20, "what people are told is what counts"
+    again = attempt(here, 2, done.root, workspace_bytes=2 << 20)
+    assert isinstance(again, e.Captured)
+    assert again.bytes == done.bytes
+    with (workspace / "disk.img").open("r+b") as image:
+        image.seek(5 << 30)
+        image.write(os.urandom(2 << 20))
+    failed = refused(here, 3, done.root, workspace_bytes=2 << 20)
+    assert failed.reason.startswith("Workspace and home hold 3 MiB; at most 2 MiB can be saved")
+
+
 def test_what_was_too_much_is_saved_as_soon_as_it_fits(large: Path, snapshots: Direct, tmp_path: Path) -> None:
     here = Workspaces(large, snapshots, CHOICE)
     workspace = begin(here, tmp_path, size=2 << 20)

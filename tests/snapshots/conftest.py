@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bide.core import limits
 from bide.snapshots.depot import Depot
 from bide.snapshots.keyrings import FileKeyring
 from tests.snapshots.depots import Counting
 from tests.snapshots.lies import OUTSIDE
+
+
+@pytest.fixture(scope="module")
+def lists_in_parts() -> Iterator[None]:
+    """Also the lists of small folders are cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, size in (("LIST_CUT_BYTES_MIN", 64), ("LIST_CUT_BYTES", 256), ("LIST_CUT_BYTES_MAX", 1024)):
+            patch.setattr(limits, name, size)
+        yield
 
 
 @pytest.fixture

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -44,6 +46,38 @@ class TestLocal(BlobSuite):
             assert written.publish(root / "a")
         assert blobs.get("a") == b"whole"
         assert list((root / STAGING).iterdir()) == []
+
+    def test_the_last_object_that_goes_takes_its_folders_along_and_no_others(self, tmp_path: Path) -> None:
+        root = tmp_path / "blobs"
+        blobs = LocalBlobs(root)
+        for key in ("packs/s/a", "packs/s/b", "packs/t/a", "top"):
+            blobs.put(key, b"x")
+        blobs.delete("packs/s/a")
+        assert blobs.has("packs/s/b")
+        blobs.delete("packs/s/b")
+        assert sorted(path.name for path in (root / "packs").iterdir()) == ["t"]
+        for key in ("packs/t/a", "top", "never/was/there"):
+            blobs.delete(key)
+        assert [path.name for path in root.iterdir()] == [STAGING]
+        assert blobs.put("packs/s/a", b"y")
+        assert blobs.get("packs/s/a") == b"y"
+
+    def test_who_writes_beside_who_deletes_loses_nothing(self, tmp_path: Path) -> None:
+        root, begin = tmp_path / "blobs", threading.Barrier(4)
+
+        def come_and_go(name: str) -> bool:
+            blobs = LocalBlobs(root)
+            begin.wait()
+            for n in range(200):
+                key = f"packs/s/{name}-{n}"
+                assert blobs.put(key, key.encode()) is True
+                assert blobs.get(key) == key.encode()
+                blobs.delete(key)
+            return blobs.put(f"packs/s/{name}", b"last")
+
+        with ThreadPoolExecutor(4) as threads:
+            assert list(threads.map(come_and_go, "abcd")) == [True] * 4
+        assert list(LocalBlobs(root).list("packs/")) == [f"packs/s/{name}" for name in "abcd"]
 
     def test_a_folder_that_cannot_be_used_is_an_outage_not_a_lost_object(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")

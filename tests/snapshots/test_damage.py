@@ -16,7 +16,7 @@ from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import manifest_of
 from bide.snapshots.depot import Depot, KeyMissing
-from bide.snapshots.fsck import check_store
+from bide.snapshots.fsck import look
 from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.losses import BadFolder, Damaged, Stopped
 from bide.snapshots.restore import restore
@@ -292,19 +292,24 @@ def test_the_frame_that_one_damaged_spot_can_cost_is_bounded(tmp_path: Path) -> 
     assert len(list(work.iterdir())) > 2 * len(error.value.items)
 
 
-def test_a_store_is_checked_as_a_whole_and_what_nobody_names_is_listed(
-    depot: Depot, store: Path, tmp_path: Path
+def test_however_a_checkpoint_is_looked_through_damage_is_a_finding_and_a_pack_is_read_once(
+    depot: Depot, store: Path
 ) -> None:
-    keyring, roots = FileKeyring(tmp_path / "keys", "s"), ["s/1-1", "s/1-2"]
-    heard: list[str] = []
-    fine = check_store(depot.blobs, roots, keyring.keys, on_root=heard.append)
-    assert (fine.roots, fine.damaged, fine.keyless, fine.unnamed) == (2, {}, (), ())
-    assert fine.packs == len(list(depot.blobs.list("packs/")))
-    assert heard == roots
-    assert fine.bytes < 2_200_000, "each pack is read once"
-    depot.blobs.put("packs/s/stray", b"x")
-    depot.blobs.put("roots/s/1-3", b"x")
+    good = set[str]()
+    read = [look(root, depot, "written", good).bytes for root in ("s/1-1", "s/1-2")]
+    assert read[0] >= 2_000_000
+    assert 0 < read[1] < 2000
+    assert look("s/1-1", depot, "lists").lost == ()
     flip(store, large(depot), 100)
-    found = check_store(depot.blobs, [*roots, "s/1-4"], keyring.keys)
-    assert (found.keyless, found.unnamed) == (("s/1-3",), ("packs/s/stray",))
-    assert {root: len(items) for root, items in found.damaged.items()} == {"s/1-1": 6, "s/1-2": 6, "s/1-4": 1}
+    assert look("s/1-1", depot, "lists").lost == (), "lists alone do not show it"
+    for depth in ("written", "deep"):
+        assert len(look("s/1-1", depot, depth).lost) == 6
+    depot.blobs.delete(large(depot))
+    assert look("s/1-1", depot, "lists").lost
+    depot.blobs.delete("roots/s/1-2")
+    (whole,) = look("s/1-2", depot, "written").lost
+    assert (whole.what, whole.reason) == ("the whole checkpoint", "its object roots/s/1-2 is missing")
+    with pytest.raises(KeyMissing):
+        look("s/1-4", depot, "written")
+    with pytest.raises(Unavailable):
+        look("s/1-1", Depot(Unsteady(store), depot.keyring), "written")

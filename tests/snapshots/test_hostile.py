@@ -173,7 +173,7 @@ def test_a_folder_no_capture_writes_is_refused(room: Path, depot: Depot, wrong: 
 
 
 def test_a_tree_that_holds_more_than_it_says_is_refused_before_it_fills_the_disk(room: Path, depot: Depot) -> None:
-    store(depot, folder(b"", file(b"big", size=1 << 50, lengths=(4, 4 - (1 << 50)))), size=100)
+    store(depot, folder(b"", file(b"a"), file(b"b", size=100, lengths=(4, -96))), size=7)
     assert "more than it says" in refused(room, depot)
     store(depot, folder(b"", file(b"a"), file(b"b")), root="s/1-2", files=1)
     assert "more than it says" in refused(room, depot, "s/1-2")

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ from tests.snapshots.random_trees import FolderSpec, room
 from tests.snapshots.tiny import Writing, save, seal, tree_of
 from tools import read_checkpoint as second_reader
 
+pytestmark = pytest.mark.usefixtures("lists_in_parts")
 READER = Path(second_reader.__file__)
 
 
@@ -31,7 +33,7 @@ def read(folder: Path, depot: Depot, root: str, target: Path) -> subprocess.Comp
     """Runs the reader as a stranger would."""
     keys = folder / "keys.json"
     keys.write_bytes(exported(root, depot.keyring.keys(root)))
-    argv = [sys.executable, READER, folder / "blobs", keys, target]
+    argv: list[str | Path] = [sys.executable, READER, folder / "blobs", keys, target]
     return subprocess.run(argv, capture_output=True, text=True, errors="replace", check=False)
 
 
@@ -132,6 +134,6 @@ def test_the_wrong_keys_open_nothing(tmp_path: Path) -> None:
     save(depot, "s/1-1", {"w": tmp_path / "work"})
     keys = depot.keyring.keys("s/1-1")
     (tmp_path / "keys.json").write_bytes(exported("s/1-1", keys).replace(b'"key":"', b'"key":"AAAA', 1))
-    argv = [sys.executable, READER, tmp_path / "blobs", tmp_path / "keys.json", tmp_path / "out"]
+    argv: list[str | Path] = [sys.executable, READER, tmp_path / "blobs", tmp_path / "keys.json", tmp_path / "out"]
     assert subprocess.run(argv, capture_output=True, check=False).returncode == 1
     assert not (tmp_path / "out").exists()

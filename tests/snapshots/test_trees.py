@@ -24,6 +24,7 @@ from tests.snapshots.depots import MemoryBlobs, depot_at, depot_in_memory
 from tests.snapshots.random_trees import FolderSpec, room
 from tests.snapshots.wild import Wild
 
+pytestmark = pytest.mark.usefixtures("lists_in_parts")
 SEEDS, GENERATIONS = int(os.environ.get("TREE_SEEDS", "60")), 6
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
@@ -89,6 +90,7 @@ class LocalBlobs:
         yield from sorted(key for key in found if key.startswith(prefix) and key > after)
 
     def delete(self, key: str) -> None:
+        """And the folders that are empty without it. Who writes there at this moment makes them again."""
         path = self._path(key)
         try:
             path.unlink(missing_ok=True)
@@ -96,6 +98,9 @@ class LocalBlobs:
             return
         except OSError as error:
             raise outage(path, error) from error
+        with suppress(OSError):  # mostly it is not empty; one that cannot be removed does no harm
+            for folder in path.parents[: key.count("/")]:
+                folder.rmdir()
 
     def _open(self, key: str) -> FileIO:
         path = self._path(key)

@@ -6,10 +6,12 @@ import fcntl
 import io
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from bide.core.limits import BLOB_FOLDER_TRIES_MAX
 from bide.core.refusals import Unavailable
 
 STAGING = ".staging"  # never a key: a segment cannot begin with a dot
@@ -49,12 +51,19 @@ class Staged:
         Durable first, then visible: a reader never sees half an object.
         """
         os.fsync(self._file.fileno())
-        _make_folders(path.parent)
-        try:
-            os.link(self._path, path)
-        except FileExistsError:
-            return False
-        _sync(path.parent)
+        for tries_left in reversed(range(BLOB_FOLDER_TRIES_MAX)):
+            try:
+                os.link(self._path, path)
+                break
+            except FileExistsError:
+                return False
+            except FileNotFoundError:  # no object was there before, or the last one was deleted, and its folder with it
+                if not tries_left or not self._path.exists():
+                    raise
+                _make_folders(path.parent)
+        depth = len(path.relative_to(self._path.parents[1]).parts)
+        for folder in path.parents[:depth]:  # to the root: another may have made them, and not be done with that yet
+            _sync(folder)
         return True
 
 
@@ -86,15 +95,22 @@ def _sweep(path: Path) -> None:
 
 
 def _make_folders(folder: Path) -> None:
-    if folder.is_dir():
+    """Whoever needs them looks whether they are there: they may be removed again at any time while they are empty."""
+    try:
+        folder.mkdir(mode=0o700)
+    except FileExistsError:
         return
-    _make_folders(folder.parent)
-    folder.mkdir(exist_ok=True, mode=0o700)
-    _sync(folder.parent)  # else a crash could lose the folder and the objects in it
+    except FileNotFoundError:
+        _make_folders(folder.parent)
+        with suppress(FileNotFoundError, FileExistsError):
+            folder.mkdir(mode=0o700)
 
 
 def _sync(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return  # what was in it was deleted at once
     try:
         os.fsync(fd)
     finally:
