@@ -72,12 +72,17 @@ def _head(one: shapes.Session, now: datetime) -> list[tuple[str, str]]:
         ("workspace", _environment(one["environment"])),
         (
             "saved",
-            f"checkpoint {saved['n']}, {when.since(saved['saved_at'], now)} ago" + back if saved else "nothing yet",
+            f"checkpoint {saved['n']}, {when.since(saved['saved_at'], now)} ago" + back if saved else _unsaved(one),
         ),
         ("kept until", tables.kept(one, now)),
         ("cost", f"{cost['usd']:.2f} USD, {cost['tokens']} tokens" if cost["tokens"] or cost["usd"] else ""),
         ("waits for", f"{window}, then parks" if one["lifecycle"] == "active" else ""),
     ]
+
+
+def _unsaved(one: shapes.Session) -> str:
+    gone = {"expired": "not kept any more", "lost": "lost"}
+    return gone.get(one["environment"]["state"], "nothing yet")
 
 
 def _environment(one: shapes.Environment) -> str:

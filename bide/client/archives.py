@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator
 from typing import Any, cast
 from urllib.parse import quote
 
@@ -65,11 +65,24 @@ class Archives:
         """Reads the checkpoints of one session, or of all, through and says of each whether it is whole."""
         body = {"session": session, "deep": deep}
         async with self._transport.download("POST", "/v1/fsck", body=body) as parts:
-            rest = b""
-            async for part in parts:
-                *lines, rest = (rest + part).split(b"\n")
-                for line in filter(None, lines):
-                    yield cast("shapes.Checked", msgspec.json.decode(line))
+            async for line in _lines(parts):
+                yield cast("shapes.Checked", msgspec.json.decode(line))
+
+    async def strays(self) -> AsyncGenerator[shapes.Stray, None]:
+        """What lies in the blob store that nobody can open, and keys whose objects are not there; no checkpoint that is
+        kept needs any of it.
+        """
+        async with self._transport.download("GET", "/v1/fsck/strays") as parts:
+            async for line in _lines(parts):
+                yield cast("shapes.Stray", msgspec.json.decode(line))
+
+
+async def _lines(parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    rest = b""
+    async for part in parts:
+        *lines, rest = (rest + part).split(b"\n")
+        for line in filter(None, lines):
+            yield line
 
 
 def _at(session: str) -> str:

@@ -305,15 +305,28 @@ class LostItem(TypedDict):
 
 
 class Checked(TypedDict):
-    """What was found out about one checkpoint: `state` is whole, damaged or gone."""
+    """What was found out about one checkpoint, or about the `base` of a project: `state` is whole, damaged or gone."""
 
     session_id: str
     checkpoint: int
+    base: str | None
     state: Literal["whole", "damaged", "gone"]
     bytes: int
     seconds: float
     lost: list[LostItem]
     lost_more: int
+
+
+class Stray(TypedDict):
+    """An object that nobody can open, or (`key`) one that is not there; nothing that is kept needs it. `next` says what
+    becomes of it.
+    """
+
+    what: Literal["object", "key"]
+    object: str
+    state: Literal["underway", "unfinished", "condemned", "spare", "unknown"]
+    due_at: str | None
+    next: str
 
 
 class Erased(TypedDict):

@@ -226,6 +226,10 @@ class SyncClient:
         """Reads checkpoints through and says of each whether it is whole."""
         return self._each(self._client.fsck(session, deep=deep))
 
+    def strays(self) -> Generator[shapes.Stray, None, None]:
+        """What lies in the blob store that nobody can open, and keys whose objects are not there."""
+        return self._each(self._client.strays())
+
     def delete_session(self, session: str) -> shapes.Erased:
         """Deletes a session that no runner holds."""
         return self._do(self._client.delete_session(session))

@@ -50,8 +50,10 @@ LIMITS: dict[str, Limit] = dict(
         _limit("checkpoints_kept", n.CHECKPOINTS_KEPT, "count", n.CHECKPOINTS_KEPT_MIN, n.CHECKPOINTS_KEPT_MAX,
                "The latest checkpoints of a session that are kept; older ones are dropped as new ones are made."),
         _limit("workspace_bytes", n.WORKSPACE_BYTES, "bytes", n.WORKSPACE_BYTES_MIN, n.WORKSPACE_BYTES_MAX,
-               "The most that a checkpoint of workspace and home may hold. At 80 % a note says so; above it the last "
-               "good checkpoint stays and nothing newer is saved until there is less."),
+               "The most that a checkpoint of workspace and home may hold: the bytes in files, a file with several names "
+               "once, holes in sparse files and what is left out not at all; compression and what it shares with other "
+               "checkpoints make no difference. At 80 % a note says so; above it the last good checkpoint stays and "
+               "nothing newer is saved until there is less."),
         _limit("recovery_window_s", n.RECOVERY_S, "s", 0, n.RECOVERY_S_MAX,
                "How long an interrupted session waits for its own runner before another takes the last checkpoint."),
         _limit("message_bytes", n.MESSAGE_BYTES, "bytes", 1, n.MESSAGE_BYTES,

@@ -21,7 +21,7 @@ from bide.core.limits import CHECKPOINTS_NAMED_MAX, TITLE_CHARS
 from bide.core.quantities import span, utc
 from bide.core.recovery import kept_until
 from bide.core.refusals import Refused
-from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, deliverable, rewinding
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, at_rest, deliverable, rewinding
 
 
 def kept(s: Session, saves: Iterable[f.Checkpoint]) -> tuple[f.Checkpoint, ...]:
@@ -48,8 +48,18 @@ def line(saves: Iterable[f.Checkpoint], last: f.Checkpoint | None) -> tuple[f.Ch
 
 
 def chosen(s: Session, saves: Iterable[f.Checkpoint], n: int) -> f.Checkpoint | None:
-    """The checkpoint that a fork is to begin with: the one of this number, 0 for the one that the session stands on."""
+    """The checkpoint that is meant by this number: 0 is the one that the session stands on. None: it is not kept."""
     return next((one for one in kept(s, saves) if one.n == n), None) if n else s.checkpoint
+
+
+def require(s: Session, saves: Iterable[f.Checkpoint], n: int) -> f.Checkpoint:
+    """The same, or `Refused`: `expired`, `ended`, or `checkpoint_gone` with those that there are."""
+    require_kept(s)
+    saves = tuple(saves)
+    found = chosen(s, saves, n)
+    if found is None:
+        _gone(n, kept(s, saves))
+    return found
 
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -57,10 +67,11 @@ def chosen(s: Session, saves: Iterable[f.Checkpoint], n: int) -> f.Checkpoint | 
 
 def fork(d: Draft, command: c.Fork) -> None:
     """Begins another session with a checkpoint of this one; nothing of this one changes, whatever it does."""
-    require_kept(d)
+    require_kept(d.s)
     source = next((one for one in d.saves if one.root == command.held), None)
     if source is None or command.checkpoint not in (0, source.n):
         _gone(command.checkpoint, kept(d.s, d.saves))
+    _require_whole(d, source)
     if d.now >= command.held_until:  # a clock that jumped, or a server that stood still
         raise Refused("timed_out", "The checkpoint could not be kept for the new session in time.", "Ask again.")
     age = max(0.0, d.now - source.saved_at)
@@ -113,12 +124,16 @@ def _begun(s: Session, command: c.Fork, source: f.Checkpoint, now: float) -> Dra
 
 def rewind(d: Draft, command: c.Rewind) -> None:
     """Takes the order to go back. While a runner holds the session it first stops and saves, so that nothing is lost."""
-    require_kept(d)
+    target = require(d.s, d.saves, command.checkpoint)
     if d.s.cancelling:
         raise Refused("not_waiting", "The session is being cancelled.", "Take it back once it has ended.")
-    there = kept(d.s, d.saves)
-    if all(one.n != command.checkpoint for one in there):
-        _gone(command.checkpoint, there)
+    if d.s.too_much and not at_rest(d.s):
+        raise Refused(
+            "over_quota",
+            f"What it would leave behind cannot be saved: {d.s.reason}",
+            "Tell it to delete what can be made again. To lose what is not saved, cancel it first.",
+        )
+    _require_whole(d, target)
     before = rewinding(d.s)
     d.add(f.UserRewind(id=command.id, checkpoint=command.checkpoint), actor=command.author)
     if before is not None:
@@ -156,20 +171,26 @@ def _go_back(d: Draft, input_id: str, target: f.Checkpoint, before: f.Checkpoint
     restored = tuple(i for i in holds if i not in set(held))
     numbers = {one.n for one in here}
     shared = next((one for one in there if one.n in numbers), None)
+    unasked = f"the session went back to checkpoint {target.n}, where it was not asked"
     for question in s.questions:
-        if not _asked_before(s, question, shared):
-            reason = f"the session went back to checkpoint {target.n}, where it was not asked"
-            d.add(f.QuestionWithdrawn(question_id=question.id, reason=reason))
+        if question.kind == "loss" or not _asked_before(s, question.id, shared):
+            d.add(f.QuestionWithdrawn(question_id=question.id, reason=unasked))
+    answers = [
+        p for p in s.inputs if p.type == "user.answer" and p.status == "accepted" and p.question_id in s.asked_at_n
+    ]
+    pointless = [p.id for p in answers if not _asked_before(s, p.question_id, shared)]
     if s.lifecycle is Lifecycle.ENDED:
         d.add(f.Reopened(input_id=input_id))
     d.add(
         f.Rewound(
-            checkpoint=target.n, abandoned=abandoned, restored=restored, expires_at=kept_until(d), target=target, before=before,
+            checkpoint=target.n, abandoned=(*abandoned, *pointless), restored=restored, expires_at=kept_until(d), target=target, before=before,
         )
     )  # fmt: skip
     for gone in abandoned:
         how = f"the session went back to checkpoint {target.n}, which does not contain it"
         d.add(f.Receipt(input_id=gone, status="abandoned", how=how))
+    for gone in pointless:
+        d.add(f.Receipt(input_id=gone, status="abandoned", how=f"its question is gone: {unasked}"))
     for again in restored:
         d.add(f.Receipt(input_id=again, status="consumed", how=f"contained in checkpoint {target.n}"))
 
@@ -179,10 +200,25 @@ def _inputs(of: tuple[f.Checkpoint, ...]) -> list[str]:
     return [input_id for one in reversed(of) for input_id in one.consumed]
 
 
-def _asked_before(s: Session, question: f.Question, shared: f.Checkpoint | None) -> bool:
+def _asked_before(s: Session, question_id: str, shared: f.Checkpoint | None) -> bool:
     """Whether the question stands in the checkpoint that both lines have in common."""
-    asked = s.asked_at_n.get(question.id)
-    return bool(shared and asked and question.kind != "loss" and asked < (shared.epoch, shared.at_n))
+    asked = s.asked_at_n.get(question_id)
+    return bool(shared and asked and asked < (shared.epoch, shared.at_n))
+
+
+def _require_whole(d: Draft, target: f.Checkpoint) -> None:
+    """Refuses to begin with what is known to be damaged or lost."""
+    s = d.s
+    if s.checkpoint is None or target.root != s.checkpoint.root or not (s.flagged or s.environment.state == "lost"):
+        return
+    others = [one.n for one in kept(s, d.saves) if one.root != target.root][-CHECKPOINTS_NAMED_MAX:]
+    first = f"{s.flagged[0].what} is damaged: {s.flagged[0].reason}" if s.flagged else "what was saved is lost"
+    raise Refused(
+        "checkpoint_damaged",
+        f"Checkpoint {target.n} cannot be brought back: {first}.",
+        f"Choose another: {', '.join(map(str, others))}." if others else "`bide fsck` says what of it is lost.",
+        lost=[{"what": one.what, "bytes": one.bytes, "reason": one.reason} for one in s.flagged],
+    )
 
 
 def _gone(n: int, there: tuple[f.Checkpoint, ...]) -> NoReturn:

@@ -128,7 +128,8 @@ def _phase_over(d: Draft) -> None:
         forfeit(d, reason)
         end(d, "cancelled", "Cancelled; its runner did not stop in time, so the last checkpoint is what is kept.")
     elif rewinding(s):
-        reason = f"runner {runner} did not stop and save in time"
+        too_much = f"its workspace on runner {runner} holds more than can be saved"
+        reason = too_much if s.too_much else f"runner {runner} did not stop and save in time"
         d.add(f.Interrupted(reason=reason, runner=runner, held_until=s.lease.until, revoked=True))
         forfeit(d, reason)
         park(d, reason)

@@ -207,7 +207,8 @@ def _closed(s: Session, question_id: str, status: str, why: str) -> Session:
     closed = {**s.closed, question_id: (status, why)}
     for oldest in list(closed)[: max(0, len(closed) - CLOSED_MAX)]:
         del closed[oldest]
-    asked_at = {k: v for k, v in s.asked_at_n.items() if k != question_id}
+    # Of closed ones, too: an answer may be on its way, and where it belongs is told by where its question was asked.
+    asked_at = {k: v for k, v in s.asked_at_n.items() if k in closed or any(q.id == k for q in s.questions)}
     return replace(
         s, questions=tuple(q for q in s.questions if q.id != question_id), closed=closed, asked_at_n=asked_at
     )

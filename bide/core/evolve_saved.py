@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from bide.core import facts as f
 from bide.core.limits import REPORT_LINES_MAX, REPORT_LOST_MAX
 from bide.core.quantities import utc
-from bide.core.session import OVER_QUOTA, Environment, Pending, Session, Unsaved, retimed, stopping, stopping_s
+from bide.core.session import OVER_QUOTA, Environment, Pending, Session, Unsaved, blocked, retimed, stopping, stopping_s
 
 
 def environment_after(s: Session, e: f.Envelope) -> Session:
@@ -86,7 +86,8 @@ def checkpoint_after(s: Session, e: f.Envelope) -> Session:
         s = replace(s, reason=fact.reason, too_much=fact.code == OVER_QUOTA)
         if s.parking and (fact.retry_at or s.too_much):
             environment = replace(s.environment, state="ready")
-            s = replace(s, parking="", environment=environment, phase_until=0.0, since=e.time)
+            until = e.time + stopping_s(s) if stopping(s) else 0.0  # it was to stop in any case
+            s = replace(s, parking="", environment=environment, phase_until=until, since=e.time)
             return replace(s, window_until=0.0 if s.turn.open else fact.retry_at)
         return retimed(s, e.time) if s.too_much else s
     assert isinstance(fact, f.CheckpointSaved)
@@ -116,15 +117,18 @@ def begun_after(s: Session, begins: f.Checkpoint) -> Session:
 
 
 def rewound_after(s: Session, fact: f.Rewound, now: float) -> Session:
-    """Back at a checkpoint, with no runner. What was to be told of other states has no meaning there."""
-    target = fact.target
+    """Back at a checkpoint, with no runner. What was to be told of other states has no meaning there, nor what was found
+    damaged of them.
+    """
+    target, same = fact.target, s.checkpoint is not None and s.checkpoint.root == fact.target.root
     saved = f"checkpoint {target.n}, saved {utc(target.saved_at)}"
     words = (f"You are back at {saved}; what came after is not in your workspace or memory.", *_midway(target))
     return replace(
         kept(s, fact.expires_at, now), checkpoint=target, earlier=fact.before, rewound_to=target.n,
         workspace=target.workspace, runtime_session_id=conversation_of(target, s), unsaved=Unsaved(), report=words,
-        environment=replace(s.environment, state="suspended"), turn=replace(s.turn, waiting_for="message"),
-        reason=f"went back to {saved}", outcome="", summary="", recovery_until=0.0, starts=0, takeups=0,
+        environment=replace(s.environment, state="suspended"), flagged=s.flagged if same else (), too_much=False,
+        turn=replace(s.turn, waiting_for="answer" if blocked(s) else "message"), reason=f"went back to {saved}",
+        outcome="", summary="", recovery_until=0.0, starts=0, takeups=0,
     )  # fmt: skip
 
 

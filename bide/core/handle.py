@@ -62,6 +62,11 @@ class Done(Struct, frozen=True, kw_only=True):
     repeated: bool = False
     fork: Done | None = None
 
+    @property
+    def told(self) -> tuple[f.Envelope, ...]:
+        """All that was added, also to the session that began."""
+        return self.envelopes + (self.fork.envelopes if self.fork else ())
+
 
 Step = Lock | Recall | Append
 Answer = Locked | tuple[f.Checkpoint, ...] | None

@@ -6,7 +6,7 @@ from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.branching import fork, rewind
 from bide.core.draft import Draft
-from bide.core.keeping import extend, require_kept
+from bide.core.keeping import extend, require_state
 from bide.core.limits import INPUTS_MAX, OPTIONS_MAX
 from bide.core.recovery import decide_loss, drop, end, forfeit, lossless, queue_if_parked
 from bide.core.refusals import Refused
@@ -68,7 +68,7 @@ def check_text(d: Draft, text: str, what: str) -> None:
 
 def _say(d: Draft, command: c.Say) -> None:
     check_text(d, command.text, "message")
-    require_kept(d)
+    require_state(d.s)
     d.add(f.UserMessage(id=command.id, text=command.text, delivery=command.delivery), actor=command.author)
     _wake(d, command.id, "a message arrived")
 
@@ -179,7 +179,7 @@ def park_if_asked(d: Draft) -> None:
 
 def _resume(d: Draft, command: c.Resume) -> None:
     s = d.s
-    require_kept(d)
+    require_state(s)
     if s.lifecycle is Lifecycle.PARKED and not lossless(d):
         raise Refused(
             "not_waiting",

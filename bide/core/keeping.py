@@ -16,7 +16,7 @@ from bide.core.quantities import size, span, utc
 from bide.core.recovery import end
 from bide.core.refusals import Refused
 from bide.core.retention import next_moment, notice_s
-from bide.core.session import Lifecycle, at_rest, is_kept
+from bide.core.session import Lifecycle, Session, at_rest, is_kept
 
 FORGOTTEN = "Nobody came back to it while it was kept; its workspace and conversation are deleted."
 
@@ -42,16 +42,15 @@ def time_passes(d: Draft, outage_until: float) -> None:
             end(d, "expired", FORGOTTEN)
 
 
-def require_kept(d: Draft) -> None:
-    """Refuses to wake or to extend what is no longer there."""
-    s = d.s
+def require_kept(s: Session) -> None:
+    """Refuses what needs something saved of a session of which nothing is there any more, or never was."""
     if s.environment.state == "expired":
         raise Refused(
             "expired",
             f"Session {s.id} was kept until {utc(s.expires_at)}; its workspace and conversation are deleted.",
             f"Begin a new session with its history as recap: `bide run --recap {s.id}`.",
         )
-    if s.lifecycle is Lifecycle.ENDED and s.checkpoint is None:
+    if s.lifecycle is Lifecycle.ENDED and not s.checkpoint_n:
         raise Refused(
             "ended",
             f"The session ended as {s.outcome} before anything of it was saved.",
@@ -59,9 +58,20 @@ def require_kept(d: Draft) -> None:
         )
 
 
+def require_state(s: Session) -> None:
+    """Refuses to wake a session without the state that it would go on with."""
+    require_kept(s)
+    if s.lifecycle is Lifecycle.ENDED and s.checkpoint is None:
+        raise Refused(
+            "ended",
+            f"The session ended as {s.outcome}, and the state that it would go on with is lost.",
+            f"Take it back to an earlier checkpoint with `bide rewind {s.id}`; `bide show` lists them.",
+        )
+
+
 def extend(d: Draft, command: c.Extend) -> None:
     """Moves the end of the keeping further away, never nearer."""
-    require_kept(d)
+    require_kept(d.s)
     s, longest = d.s, value_of(d.s.limits, "retention_max_s")
     kept = s.expires_at if at_rest(s) else max(s.extended_until, d.now + s.limits["retention_s"])
     if command.until > d.now + longest:

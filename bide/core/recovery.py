@@ -184,7 +184,7 @@ def end(d: Draft, outcome: f.Outcome, summary: str, n: int = -1, actor: str = "b
             d.add(f.Receipt(input_id=pending.id, status="refused", how="the session ended", code=f"ended_{outcome}"))
         elif pending.status == "delivered":
             d.add(f.Receipt(input_id=pending.id, status="unconfirmed", how="the session ended before it was seen"))
-    expires_at = d.s.expires_at if outcome == "expired" else kept_until(d) if d.s.checkpoint else 0.0
+    expires_at = d.s.expires_at if outcome == "expired" else kept_until(d) if d.s.checkpoint_n else 0.0
     d.add(f.Ended(outcome=outcome, summary=summary, expires_at=expires_at), n=n, actor=actor)
 
 

@@ -237,7 +237,8 @@ def at_rest(s: Session) -> bool:
 
 def is_kept(s: Session) -> bool:
     """Whether something is kept of it only until its retention is over."""
-    return s.expires_at > 0 and at_rest(s) and (s.lifecycle is Lifecycle.PARKED or s.checkpoint is not None)
+    something = s.lifecycle is Lifecycle.PARKED or (s.checkpoint_n > 0 and s.environment.state != "expired")
+    return s.expires_at > 0 and at_rest(s) and something
 
 
 def retimed(s: Session, now: float) -> Session:

@@ -50,6 +50,8 @@ def words(s: Session) -> Words:
 def _after_the_end(s: Session) -> str:
     if s.environment.state == "expired":
         return "It is no longer kept: begin a new session with its history as recap."
+    if s.checkpoint is None and s.checkpoint_n:
+        return "Its last state is lost: take it back to an earlier checkpoint with `bide rewind`."
     return "A message wakes it while it is kept." if s.checkpoint else "Start a new session."
 
 

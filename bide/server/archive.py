@@ -64,6 +64,10 @@ class Archive:
         """Where this one checkpoint can be read from, in a thread."""
         return Depot(self._blobs, Held(await self._keyring.keys(s, root)))
 
+    async def base_depot(self, project: str, root: str) -> Depot:
+        """The same for a project's base."""
+        return Depot(self._blobs, Held(await self._keyring.base_keys(project, root)))
+
     async def reader(self, s: Session, root: str) -> Reader:
         """A checkpoint, opened. Its keys are asked for each time: what was erased is not read from memory either."""
         keys = await self._keyring.keys(s, root)

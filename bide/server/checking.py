@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import msgspec
 from msgspec import Struct
 
 from bide.core import facts as f
 from bide.core import ids
+from bide.core.branching import kept
 from bide.core.limits import FSCK_PULSE_S, LIST_MAX, LOST_ITEMS_MAX
 from bide.core.refusals import Refused
 from bide.core.session import Session
 from bide.server import shapes
 from bide.server.parts import Parts
-from bide.snapshots.blobs.base import Missing
 from bide.snapshots.depot import Depot
-from bide.snapshots.losses import Damaged, Hostile, Lost
-from bide.snapshots.root import open_root
-from bide.snapshots.verify import Verified, damage, verify
+from bide.snapshots.fsck import Depth, Looked, look
+from bide.snapshots.losses import Lost
+from bide.store import keyrows
 from bide.store.base import Page
-
-How = Callable[[str, Depot], Verified]  # reads a checkpoint through; raises what `verify` raises
 
 
 class What(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -32,6 +28,9 @@ class What(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     session: str = ""
     deep: bool = False
+
+
+Looks = Callable[[str, Depot], Looked]
 
 
 async def sessions(parts: Parts, what: What) -> AsyncIterator[Session]:
@@ -45,66 +44,95 @@ async def sessions(parts: Parts, what: What) -> AsyncIterator[Session]:
     return _all(parts)
 
 
-async def lines(parts: Parts, found: AsyncIterator[Session], *, deep: bool) -> AsyncIterator[bytes]:
-    """A line for each checkpoint. While one is read through an empty line comes now and then."""
-    how = partial(verify, deep=deep, known_good=set[str]())  # packs are shared: each is read once
+async def lines(parts: Parts, found: AsyncIterator[Session], what: What) -> AsyncIterator[bytes]:
+    """A line for each checkpoint, and where all are looked at one for each project's base. While one is read through an
+    empty line comes now and then.
+    """
+    good = set[str]()  # packs are shared: each is read once
+    looks = _by("deep" if what.deep else "written", good)
     async for session in found:
-        for saved in await parts.store.checkpoints(session.id):
-            running = asyncio.ensure_future(_checked(parts, session, saved, how))
-            try:
-                while not (await asyncio.wait([running], timeout=FSCK_PULSE_S))[0]:
-                    yield b"\n"
-            finally:
-                running.cancel()
-            yield msgspec.json.encode(await running) + b"\n"
+        saves = await parts.store.checkpoints(session.id)
+        roots = {one.root for one in kept(session, saves)}
+        for saved in saves:
+            if saved.root not in roots:
+                yield msgspec.json.encode(_gone(session.id, saved)) + b"\n"
+                continue
+            async for line in told(_checked(parts, session, saved, looks)):
+                yield line
+    for project in [] if what.session else await parts.store.keys(keyrows.DOMAIN):
+        async for line in told(_base(parts, project, looks)):
+            yield line
 
 
-async def look(parts: Parts, session: Session, saved: f.Checkpoint, *, full: bool) -> shapes.Checked:
+async def told(work: Awaitable[Struct | None]) -> AsyncIterator[bytes]:
+    """What comes of something that may take long, as a line; empty lines meanwhile."""
+    running = asyncio.ensure_future(work)
+    try:
+        while not (await asyncio.wait([running], timeout=FSCK_PULSE_S))[0]:
+            yield b"\n"
+    finally:
+        running.cancel()
+    if (done := await running) is not None:
+        yield msgspec.json.encode(done) + b"\n"
+
+
+async def look_at(parts: Parts, session: Session, saved: f.Checkpoint, *, full: bool) -> shapes.Checked:
     """One checkpoint; unless `full` only its lists, and whether each content that they name lies in a pack that is there."""
-    return await _checked(parts, session, saved, partial(verify, deep=False) if full else _glance)
+    return await _checked(parts, session, saved, _by("written" if full else "lists"))
 
 
-async def _checked(parts: Parts, session: Session, saved: f.Checkpoint, how: How) -> shapes.Checked:
+def _by(depth: Depth, good: set[str] | None = None) -> Looks:
+    return lambda root, depot: look(root, depot, depth, good)
+
+
+async def _checked(parts: Parts, session: Session, saved: f.Checkpoint, looks: Looks) -> shapes.Checked:
     try:
         depot = await parts.archive.depot(session, saved.root)
+        found = await parts.archive.long(lambda: looks(saved.root, depot))
     except Refused as refused:
         if refused.code != "checkpoint_gone":
             raise
-        return shapes.Checked(session_id=session.id, checkpoint=saved.n, state="gone")
-    return await parts.archive.long(lambda: _looked(session, saved, depot, how))
+        found = Looked(lost=(Lost(what="the whole checkpoint", bytes=saved.bytes, reason="its key is gone"),))
+    if found.lost and not await _is_kept(parts, session.id, saved):  # erased, expired or dropped while it was read
+        return _gone(session.id, saved)
+    return _shown(found, session_id=session.id, checkpoint=saved.n)
 
 
-def _looked(session: Session, saved: f.Checkpoint, depot: Depot, how: How) -> shapes.Checked:
+async def _is_kept(parts: Parts, session_id: str, saved: f.Checkpoint) -> bool:
+    s = await parts.store.session(session_id)
+    return s is not None and saved.root in {one.root for one in kept(s, await parts.store.checkpoints(session_id))}
+
+
+def _gone(session_id: str, saved: f.Checkpoint) -> shapes.Checked:
+    return shapes.Checked(session_id=session_id, checkpoint=saved.n, state="gone")
+
+
+async def _base(parts: Parts, project: str, looks: Looks) -> shapes.Checked | None:
+    """What new sessions of the project build upon. None: it has none, or another by now."""
+    root = await parts.keyring.base(project)
+    if not root:
+        return None
     try:
-        done = how(saved.root, depot)
-    except Damaged as damaged:
-        return _damaged(session, saved, damaged.items)
-    except Hostile as hostile:
-        return _damaged(session, saved, [Lost(what=hostile.path, bytes=0, reason=hostile.reason)])
-    except Missing as missing:
-        lost = Lost(what="the whole checkpoint", bytes=saved.bytes, reason=f"its object {missing.key} is missing")
-        return _damaged(session, saved, [lost])
+        depot = await parts.archive.base_depot(project, root)
+        found = await parts.archive.long(lambda: looks(root, depot))
+    except Refused as refused:
+        if refused.code != "checkpoint_gone":
+            raise
+        found = Looked(lost=(Lost(what="the whole base", bytes=0, reason="its key is gone"),))
+    return _shown(found, base=project) if not found.lost or await parts.keyring.base(project) == root else None
+
+
+def _shown(found: Looked, *, session_id: str = "", checkpoint: int = 0, base: str | None = None) -> shapes.Checked:
+    items = [shapes.Lost(what=one.what, bytes=one.bytes, reason=one.reason) for one in found.lost[:LOST_ITEMS_MAX]]
     return shapes.Checked(
-        session_id=session.id, checkpoint=saved.n, state="whole", bytes=done.bytes, seconds=round(done.seconds, 3)
-    )
-
-
-def _glance(root: str, depot: Depot) -> Verified:
-    """As `verify`, without reading contents."""
-    started = time.monotonic()
-    opened = open_root(root, depot)
-    if items := damage(opened, opened.trees, {}):
-        raise Damaged(items)
-    return Verified(objects=1 + len(opened.record.packs), bytes=0, seconds=time.monotonic() - started)
-
-
-def _damaged(session: Session, saved: f.Checkpoint, items: Sequence[Lost]) -> shapes.Checked:
-    return shapes.Checked(
-        session_id=session.id,
-        checkpoint=saved.n,
-        state="damaged",
-        lost=[shapes.Lost(what=one.what, bytes=one.bytes, reason=one.reason) for one in items[:LOST_ITEMS_MAX]],
-        lost_more=max(0, len(items) - LOST_ITEMS_MAX),
+        session_id=session_id,
+        checkpoint=checkpoint,
+        base=base,
+        state="damaged" if found.lost else "whole",
+        bytes=found.bytes,
+        seconds=round(found.seconds, 3),
+        lost=items,
+        lost_more=len(found.lost) - len(items),
     )
 
 

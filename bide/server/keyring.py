@@ -49,6 +49,16 @@ class Keyring:
         """What opens a root of the session's family, or of its project's base."""
         return await self._store.read(lambda reader: keys_in(reader, self._master, s, root))
 
+    async def base_keys(self, project: str, root: str) -> Keys:
+        """What opens a root of a project's base."""
+        family = base_family(project)
+        return await self._store.read(lambda reader: _keys(reader, self._master, project, family, root))
+
+    async def base(self, project: str) -> str:
+        """The root that new sessions of the project build upon; empty when there is none."""
+        found = await self._store.read(lambda reader: keyrows.domain(reader, project))
+        return found.base if found else ""
+
     async def known(self, s: Session, roots: Collection[str]) -> frozenset[str]:
         """Those of the session's roots that there is a key to."""
         family = family_of(s)
@@ -110,16 +120,19 @@ class Keyring:
 def keys_in(reader: Reader, master: Wrapper, s: Session, root: str) -> Keys:
     """What opens a root of the session's family, or of its project's base; `Refused('checkpoint_gone')` without keys."""
     base = base_family(s.project)
-    family = base if session_of(root) == base else family_of(s)
-    found = keyrows.opened(reader, family, base, root)
+    return _keys(reader, master, s.project, base if session_of(root) == base else family_of(s), root)
+
+
+def _keys(reader: Reader, master: Wrapper, project: str, family: str, root: str) -> Keys:
+    found = keyrows.opened(reader, family, base_family(project), root)
     if found is None:
         raise _gone(root)
     row, packs = found
-    domain = _domain(reader, s.project)
-    wrapper = _wrapper(master, domain, s.project)
+    domain = _domain(reader, project)
+    wrapper = _wrapper(master, domain, project)
     try:
         return Keys(
-            chunks=wrapper.unwrap(domain.chunks, f"chunks {s.project}"),
+            chunks=wrapper.unwrap(domain.chunks, f"chunks {project}"),
             root=wrapper.unwrap(row.key, f"root {root}"),
             packs={pack: wrapper.unwrap(one.key, _pack(one.family, pack)) for pack, one in packs.items()},
         )

@@ -84,9 +84,9 @@ class Metrics:
         """Counts what a command led to, from the facts that are stored; the one place where it is done."""
         if isinstance(command, c.Renew) and not done.envelopes:
             self.leases.labels("renewed").inc()
-        for type_, times in Count(e.type for e in done.envelopes).items():
+        for type_, times in Count(e.type for e in done.told).items():
             self.facts.labels(type_).inc(times)
-        for e in done.envelopes:
+        for e in done.told:
             if (count := _COUNTED.get(type(e.fact))) is not None:
                 count(self, e.fact)
         if isinstance(command, c.Wake) and done.envelopes:

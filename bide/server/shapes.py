@@ -51,7 +51,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
-    """One atomic, verified save."""
+    """One atomic, verified save. `bytes` are those of its files; holes in them take no room and are not counted."""
 
     id: str
     n: int
@@ -276,15 +276,33 @@ class Lost(Struct, frozen=True, kw_only=True):
 
 
 class Checked(Struct, frozen=True, kw_only=True):
-    """What was found out about one checkpoint. `state`: whole; damaged, with what is lost; or gone, as it was erased."""
+    """What was found out about one checkpoint, or about the `base` of a project, which is of no session. `state`: whole;
+    damaged, with what is lost; or gone, as it is not kept any more.
+    """
 
     session_id: str
     checkpoint: int
+    base: str | None = None
     state: Literal["whole", "damaged", "gone"]
     bytes: int = 0
     seconds: float = 0.0
     lost: Sequence[Lost] = ()
     lost_more: int = 0
+
+
+StrayKind = Literal["object", "key"]
+
+
+class Stray(Struct, frozen=True, kw_only=True):
+    """An object of the blob store that nobody can open, or (`key`) one that there is a key to and that is not there.
+    Nothing that is kept needs it. `next` says what becomes of it, `due_at` when, where that is known.
+    """
+
+    what: StrayKind
+    object: str
+    state: Literal["underway", "unfinished", "condemned", "spare", "unknown"]
+    due_at: datetime | None
+    next: str
 
 
 class Erased(Struct, frozen=True, kw_only=True):

@@ -226,10 +226,14 @@ def erase(engine: Engine, sessions: Iterable[str]) -> tuple[str, ...]:
         write(engine, ERASED, session, At(at=now))
         write(engine, CAPTURE, f"{family}/{session}", At(at=now))
     holders: set[str] = set()
-    for family, gone in theirs.items():
+    for family, going in theirs.items():
+        gone = set(going)
         for pin in rows(engine, PIN, family, At):
-            if pin.rpartition("/")[2] in gone:
+            root, _, fork = pin.rpartition("/")
+            if fork in going:
                 engine.delete(PIN, f"{family}/{pin}")
+                if engine.session(session_of(root)) is None:  # erased before: the fork was what was left of it
+                    gone.add(session_of(root))
         before = rows(engine, ROOT, family, RootRow)
         collect(engine, family, 0.0)
         holders |= _holders(engine, family, gone, before)
@@ -237,14 +241,17 @@ def erase(engine: Engine, sessions: Iterable[str]) -> tuple[str, ...]:
 
 
 def _holders(engine: Engine, family: str, gone: Collection[str], before: dict[str, RootRow]) -> set[str]:
-    """Sessions whose roots name packs of those that are gone, or that stand on a root of theirs."""
+    """Sessions whose roots name packs of those that are gone, or that stand on a root of theirs. A fork that has not
+    come to be holds nothing for long.
+    """
     content = {pack for root, row in before.items() if session_of(root) in gone for pack in row.names}
     staying, pins = rows(engine, ROOT, family, RootRow), rows(engine, PIN, family, At)
     naming = {session_of(root) for root, row in staying.items() if content & set(row.names)} - set(gone)
     kept = {root for root in staying if session_of(root) in gone}
     pinning = {pin.rpartition("/")[2] for pin in pins if pin.rpartition("/")[0] in kept}
-    standing = {i for i, m in members(engine, family, staying, pins).items() if wanted(m) & kept}
-    return naming | pinning | standing
+    known = members(engine, family, staying, pins)
+    standing = {i for i, m in known.items() if wanted(m) & kept}
+    return {i for i in naming | pinning | standing if known[i].state is not None}
 
 
 def erase_base(engine: Engine, project: str) -> None:

@@ -353,9 +353,10 @@ class Store:
         for answer, result in told:
             self._waiting -= 1
             if isinstance(result, Done):
-                changed |= rung_by(result.envelopes)
-                if self._others is not None and result.envelopes:
-                    self._others.seen(result.session.id, result.session.last_seq)
+                changed |= rung_by(result.told)
+                for one in (result, result.fork):
+                    if self._others is not None and one is not None and one.envelopes:
+                        self._others.seen(one.session.id, one.session.last_seq)
             if answer.done():
                 continue
             if isinstance(result, Exception):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.cli.conftest import Bide
-from tests.server.harness import LiveServer, held
+from tests.server.harness import LiveServer, held, parked
 from tests.server.test_branching import saved, two_turns
+from tests.server.test_keeping import time_passes
 
 
 def test_a_fork_prints_the_new_session_and_how_to_go_on(server: LiveServer, bide: Bide, repo: Path) -> None:
@@ -41,3 +42,20 @@ def test_a_rewind_says_what_it_waits_for_and_shows_the_lines(server: LiveServer,
     receipt = bide("rewind", session, "--checkpoint", "2", "--json").json
     assert (receipt["type"], receipt["status"]) == ("user.rewind", "consumed")
     assert bide("rewind", session, "--checkpoint", "1").out.startswith("Back at checkpoint 1, saved ")
+
+
+def test_what_is_no_longer_kept_cannot_be_forked_or_gone_back_to_and_the_way_on_is_named(
+    server: LiveServer, bide: Bide, repo: Path
+) -> None:
+    session = parked(server, repo, "cli-expired")
+    time_passes(server, session, 31)
+    for words in (("fork", session), ("rewind", session, "--checkpoint", "1"), ("files", session), ("diff", session)):
+        refused = bide(*words, "--json")
+        assert (refused.code, refused.problem["code"]) == (3, "expired"), words
+        assert refused.problem["hint"].endswith(f"`bide run --recap {session}`.")
+    shown = bide("show", session).out
+    assert "not kept any more" in shown
+    assert "nothing yet" not in shown
+    plain = bide("fork", session)
+    assert "workspace and conversation are deleted" in plain.err
+    assert f"bide run --recap {session}" in plain.err

@@ -11,6 +11,8 @@ import apsw
 import pytest
 
 from bide.core.refusals import Refused
+from bide.server.loops import collector
+from bide.server.loops.base import ROUND
 from tests.server.harness import LiveServer, Voice, repository, until
 from tests.server.test_keyring import depot, pack, save, seal, start
 
@@ -149,6 +151,6 @@ def test_an_interrupted_deletion_is_finished_by_the_next_server(
     assert objects(server)
     server.stop()
     monkeypatch.undo()
-    monkeypatch.setattr("bide.server.loops.collector.COLLECT_S", 0.0)
+    server.write(ROUND, collector.DUTY, {})  # the next round is due
     server.start()
     until(lambda: not objects(server) and not files_with(server.folder, canary))

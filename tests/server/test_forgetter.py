@@ -17,7 +17,8 @@ from bide.server.auth import Actor
 from bide.server.blobs import Blobs
 from bide.server.config import load
 from bide.server.loops import forgetter
-from bide.server.loops.forgetter import ROUND, Forgetter, Round
+from bide.server.loops.base import ROUND
+from bide.server.loops.forgetter import DUTY, Forgetter, Missed
 from bide.server.parts import Parts
 from bide.server.wrapping import Wrapper
 from bide.snapshots.blobs.local import LocalBlobs
@@ -132,7 +133,7 @@ async def test_time_that_no_server_saw_makes_nobody_missing(parts: Parts, clock:
     clock.time -= 20 * RUNNER_KEPT_S  # and a clock that was set back
     await Forgetter(parts).round()
     assert await names(parts) == ["laptop"]
-    stored = msgspec.json.decode(await parts.store.get(*ROUND) or b"", type=Round)
+    stored = msgspec.json.decode(await parts.store.get(ROUND, DUTY) or b"", type=Missed)
     assert all(seen <= 5 * (FORGET_S + FORGET_GAP_S) for seen in stored.missing.values())
 
 

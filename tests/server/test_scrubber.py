@@ -147,3 +147,19 @@ async def test_a_blob_store_that_is_away_is_no_damage(
     with pytest.raises(Exception, match="blob"):
         await Scrubber(parts).round()
     assert await told(parts, parked[1]) == []
+
+
+async def test_a_look_that_an_outage_broke_off_is_taken_again_and_not_left_for_the_next_cycle(
+    parts: Parts, clock: Clock, parked: tuple[LiveServer, str], tmp_path: Path
+) -> None:
+    (pack,) = packs(parts)
+    pack.unlink()
+    blobs = parts.config.data / "blobs"
+    blobs.rename(tmp_path / "unplugged")
+    clock.time += SCRUB_CYCLE_S
+    with pytest.raises(Exception, match="blob"):
+        await Scrubber(parts).round()
+    (tmp_path / "unplugged").rename(blobs)
+    clock.time += SCRUB_LOOK_S
+    await Scrubber(parts).round()
+    assert await told(parts, parked[1]) == ["checkpoint.flagged", "question.asked"]

@@ -191,6 +191,39 @@ def test_an_erased_sessions_keys_are_gone_at_once_and_its_objects_wherever_it_di
         assert [key for kind in kinds for key in depot.engine.keys(kind)] == [], dead_at
 
 
+def test_what_a_fork_began_with_outlives_the_keeping_of_the_session_that_it_came_from(depot: Depot) -> None:
+    _, two, fork = busy(depot)
+    assert do(depot.engine, fork.id, c.Extend(id=uid("keep"), author="ada", until=two.expires_at + 1e6)).envelopes
+    depot.clock.time = two.expires_at
+    for _ in range(5):  # warnings are given late, and their notice is kept
+        for session in (two.id, fork.id):
+            do(depot.engine, session, c.Wake())
+        depot.clock.time += 86400
+    expired, kept = depot.engine.session(two.id), depot.engine.session(fork.id)
+    assert expired is not None
+    assert kept is not None
+    assert (expired.environment.state, kept.environment.state) == ("expired", "suspended")
+    depot.settle()
+    assert depot.opens(fork.id, f"{two.id}/1-1", two.id)
+    with depot.engine.alone():
+        assert collecting.erase(depot.engine, [two.id]) == (fork.id,), (
+            "of what is expired, too, it is said who holds it"
+        )
+        assert collecting.erase(depot.engine, [fork.id]) == ()
+    depot.settle()
+    assert not [key for key in depot.objects if two.id in key]
+
+
+def test_a_fork_that_has_not_come_to_be_is_not_named_as_one_that_holds_anything(depot: Depot) -> None:
+    one = depot.ended(depot.save(depot.begun(1), 1))
+    with depot.engine.alone():
+        keyrows.pin(depot.engine, one.id, f"{one.id}/1-1", uid("nobody"))
+        assert collecting.erase(depot.engine, [one.id]) == ()
+    depot.clock.time += PIN_S
+    depot.settle()
+    assert depot.objects == set()
+
+
 def test_an_object_that_comes_after_it_was_condemned_is_deleted_all_the_same(depot: Depot) -> None:
     one, *_ = busy(depot)
     late = f"roots/{one.id}/1-1"
@@ -252,6 +285,59 @@ def test_a_replaced_base_stays_while_a_session_builds_upon_it(depot: Depot) -> N
         collecting.erase_base(depot.engine, "p")
     depot.settle()
     assert depot.objects == set()
+
+
+def bases(depot: Depot) -> set[str]:
+    return {key.rpartition("/")[2] for key in depot.objects if key.startswith("roots/base.")}
+
+
+def test_a_base_whose_runner_died_at_any_step_is_offered_to_nobody_and_leaves_nothing(depot: Depot) -> None:
+    one = depot.begun(1)
+    with depot.engine.alone():
+        keyrows.open_domain(depot.engine, "p", keyrows.Domain(key=b"", chunks=b""))
+        keyrows.begin(depot.engine, BASE, one.id)
+    depot.objects |= {f"packs/{BASE}/{depot.pack()}", f"roots/{BASE}/0-7"}  # uploaded, never sealed
+    depot.seal(one.id, f"{BASE}/0-8", family=BASE)
+    depot.seal(one.id, f"{BASE}/0-9", family=BASE)
+    depot.objects.discard(f"roots/{BASE}/0-9")  # sealed, and never written
+    with depot.engine.alone(), pytest.raises(Refused, match="checkpoint_gone"):
+        keyrows.publish(depot.engine, "p", f"{BASE}/0-7")
+    assert keyrows.domain(depot.engine, "p") == keyrows.Domain(key=b"", chunks=b"")
+    depot.round()
+    assert "0-8" in bases(depot), "it may yet be published"
+    depot.ended(one)
+    depot.clock.time += BASE_SETTLED_S
+    depot.settle()
+    assert depot.objects == set()
+
+
+def test_a_line_of_bases_goes_with_the_first_that_builds_upon_none(depot: Depot) -> None:
+    one, packs = depot.begun(1), [depot.pack() for _ in range(4)]
+    with depot.engine.alone():
+        keyrows.open_domain(depot.engine, "p", keyrows.Domain(key=b"", chunks=b""))
+
+    def published(line: int, n: int, *uses: str) -> None:
+        depot.seal(one.id, f"{BASE}/{line}-{n}", new=packs[n], uses=uses, family=BASE)
+        with depot.engine.alone():
+            keyrows.publish(depot.engine, "p", f"{BASE}/{line}-{n}")
+        depot.clock.time += BASE_SETTLED_S
+        depot.settle()
+
+    published(0, 0)
+    published(1, 1, packs[0])
+    published(2, 2, packs[0], packs[1])
+    assert bases(depot) == {"0-0", "1-1", "2-2"}
+    assert depot.opens(one.id, f"{BASE}/2-2", BASE)
+    one = depot.save(one, 1, uses=(packs[1],))
+    published(0, 3)
+    assert bases(depot) == {"0-0", "1-1", "0-3"}, "a session builds upon one, and that one upon another"
+    assert depot.opens(one.id, f"{one.id}/1-1")
+    depot.ended(one)
+    with depot.engine.alone():
+        collecting.erase(depot.engine, [one.id])
+    depot.settle()
+    assert bases(depot) == {"0-3"}
+    assert {key for key in depot.objects if key.startswith("packs/")} == {f"packs/{BASE}/{packs[3]}"}
 
 
 def test_a_fork_that_never_comes_to_be_gives_its_checkpoint_free(depot: Depot) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bide.core.handle import Done
 from bide.core.limits import STORE_GROUP_MAX, STORE_QUEUE_MAX, STORE_READS_MAX, WAKEUPS_MAX
@@ -19,6 +20,7 @@ from bide.store.postgres import PostgresStore
 from bide.store.sqlite import SqliteStore
 from bide.store.threaded import Store
 from bide.store.wakeups import QUEUE, Hub, decided
+from tests.store.branch_suite import fork, saves_twice
 from tests.store.story import Clock, begin, create, grant, report, runner, say, uid, words
 
 SOON_S = 10.0  # far more than anything here takes
@@ -237,6 +239,18 @@ async def test_who_waits_for_a_session_hears_of_it_and_of_no_other(store: Store)
         assert (await listener.wait(0)).sessions == {one}, "a change before the wait is not missed"
         store.changed(one)
         assert (await listener.wait(SOON_S)).sessions == {one}
+
+
+async def test_a_fork_that_goes_to_work_at_once_wakes_the_runners_that_wait_for_work(engine: Engine) -> None:
+    s = saves_twice(engine)
+    wanted = replace(fork(engine, s.id, 1), text="try it the other way")
+    store = Store(engine)
+    with store.subscribe(wanted.session) as follower, store.subscribe(QUEUE) as idle:
+        done = await store.handle(s.id, wanted)
+        assert (await idle.wait(SOON_S)).sessions == {QUEUE}
+        assert (await follower.wait(SOON_S)).sessions == {wanted.session}
+    assert {e.session_id for e in done.told} == {s.id, wanted.session}, "and both are counted"
+    await store.close()
 
 
 async def test_a_renewal_or_a_refusal_wakes_nobody(clock: Clock, tmp_path: Path) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from bide.core.limits import COLLECT_LOOK_S, COLLECT_S
 from bide.server import erasing
+from bide.server.loops.base import Round, claim
 from bide.server.parts import Parts
 from bide.store import rounds
-from bide.store.base import Engine
-from bide.store.keyrows import At, read, write
 
-ROUND = ("round", "collector")
+DUTY = "collector"
 
 
 class Collector:
@@ -23,15 +22,7 @@ class Collector:
 
     async def round(self) -> None:
         """One bounded round, where no server has begun one lately."""
-        if not await self._parts.store.write(_claim):
+        if await self._parts.store.write(lambda engine: claim(engine, DUTY, Round, COLLECT_S)) is None:
             return
         await erasing.go_on(self._parts)
         await erasing.perform(self._parts, rounds.collecting_round(self._places, erasing.PATIENCE))
-
-
-def _claim(engine: Engine) -> bool:
-    last, now = read(engine, *ROUND, At), engine.now()
-    if last is not None and 0 <= now - last.at < COLLECT_S:
-        return False
-    write(engine, *ROUND, At(at=now))
-    return True

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import msgspec
 import structlog
-from msgspec import Struct
+from msgspec.structs import replace
 
 from bide.core import placement
 from bide.core.limits import FORGET_GAP_S, FORGET_LOOK_S, FORGET_PAGE, FORGET_S, RUNNER_KEPT_S
 from bide.server import auth, drains, keys
+from bide.server.loops.base import Round, claim, keep
 from bide.server.parts import Parts
 from bide.store.base import Engine
 
 LOG = structlog.get_logger()
-ROUND = ("round", "forgetter")
+DUTY = "forgetter"
 
 
-class Round(Struct, frozen=True, kw_only=True):
-    """The last round of any server: when it was (epoch seconds), and how long each runner that was missing then had
-    been, in seconds that servers were there to see. A server that slept for a month forgets nobody when it wakes.
+class Missed(Round, frozen=True, kw_only=True):
+    """How long each runner that was missing then had been, in seconds that servers were there to see. A server that slept
+    for a month forgets nobody when it wakes.
     """
 
-    at: float = 0.0
-    missing: dict[str, float] = {}
+    missing: dict[str, float] = msgspec.field(default_factory=dict)
 
 
 class Forgetter:
@@ -44,18 +44,17 @@ class Forgetter:
 
     def _begin(self, engine: Engine) -> list[placement.Runner] | None:
         """Claims the round by doing the first half of it. None: it is not due."""
-        stored, now = engine.get(*ROUND), engine.now()
-        before = msgspec.json.decode(stored, type=Round) if stored else Round()
-        if 0 <= now - before.at < FORGET_S:
+        now = claim(engine, DUTY, Missed, FORGET_S)
+        if now is None:
             return None
-        seen_s = min(max(0.0, now - before.at), FORGET_GAP_S)
-        gone = {runner.id: runner for runner in engine.runners() if self._is_gone(runner, now)}
-        missing = {i: before.missing[i] + seen_s if i in before.missing else 0.0 for i in gone}
+        seen_s = min(now.passed_s, FORGET_GAP_S)
+        gone = {runner.id: runner for runner in engine.runners() if self._is_gone(runner, now.at)}
+        missing = {i: now.missing[i] + seen_s if i in now.missing else 0.0 for i in gone}
         due = [i for i, seen in missing.items() if seen >= RUNNER_KEPT_S][:FORGET_PAGE]
         forgotten = [gone[i] for i in due if _forget(engine, gone[i])]
         for runner in forgotten:
             del missing[runner.id]
-        engine.put(*ROUND, msgspec.json.encode(Round(at=now, missing=missing)))
+        keep(engine, DUTY, replace(now, missing=missing))
         return forgotten
 
     def _is_gone(self, runner: placement.Runner, now: float) -> bool:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import zlib
 
-import msgspec
 import structlog
-from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import commands as c
@@ -14,23 +12,21 @@ from bide.core import facts as f
 from bide.core.limits import SCRUB_CYCLE_S, SCRUB_FULL_CYCLES, SCRUB_LOOK_S, SCRUB_SESSIONS
 from bide.core.session import Lifecycle, Session
 from bide.server import checking
+from bide.server.loops.base import Round, claim, keep
 from bide.server.parts import Parts
-from bide.store.base import Engine, Page
+from bide.store.base import Page
 
 LOG = structlog.get_logger()
-ROUND = ("round", "scrubber")
+DUTY = "scrubber"
 AT_REST = (Lifecycle.PARKED, Lifecycle.ENDED)
 
 
-class Round(Struct, frozen=True, kw_only=True):
-    """Where the servers together have come to: sessions are looked at newest first, down from the id `before`, in cycles
-    that begin again once they are through. Moments are epoch seconds.
-    """
+class Scrub(Round, frozen=True, kw_only=True):
+    """Sessions are looked at newest first, down from the id `before`, in cycles that begin again once they are through."""
 
-    at: float = 0.0
     before: str = ""
     cycle: int = 0
-    begun_at: float = 0.0
+    begun_at: float = 0.0  # the cycle
 
 
 class Scrubber:
@@ -44,9 +40,10 @@ class Scrubber:
     async def round(self) -> None:
         """Looks at some sessions at rest. A blob store that is away ends the round: it says nothing about anything."""
         store = self._parts.store
-        now = await store.write(self._begin)
+        now = await store.write(lambda engine: claim(engine, DUTY, Scrub, SCRUB_LOOK_S / 2))
         if now is None:
             return
+        now = now if now.before else replace(now, begun_at=now.at)
         page = Page(limit=SCRUB_SESSIONS, before=now.before, lifecycles=AT_REST)
         found = await store.read(lambda reader: reader.sessions(page))
         for s in found:
@@ -55,28 +52,17 @@ class Scrubber:
             await self._look(s, full=(now.cycle + zlib.crc32(s.id.encode())) % SCRUB_FULL_CYCLES == 0)
             now = replace(now, before=s.id)
         if not found:
-            now = replace(now, before="", cycle=now.cycle + 1)
-        await store.write(lambda engine: engine.put(*ROUND, msgspec.json.encode(now)))
-
-    def _begin(self, engine: Engine) -> Round | None:
-        """Claims the round. None: another server has it, or the last cycle is through and the next not due."""
-        stored, now = engine.get(*ROUND), engine.now()
-        last = msgspec.json.decode(stored, type=Round) if stored else Round()
-        waits_s = SCRUB_CYCLE_S - (now - last.begun_at) if not last.before else SCRUB_LOOK_S / 2 - (now - last.at)
-        if 0 < waits_s <= SCRUB_CYCLE_S:
-            return None
-        claimed = replace(last, at=now, begun_at=last.begun_at if last.before else now)
-        engine.put(*ROUND, msgspec.json.encode(claimed))
-        return claimed
+            now = replace(now, before="", cycle=now.cycle + 1, due=now.begun_at + SCRUB_CYCLE_S)
+        await store.write(lambda engine: keep(engine, DUTY, now))
 
     async def _look(self, s: Session, *, full: bool) -> None:
         saved = s.checkpoint
         if saved is None or s.lease is not None:
             return
-        seen = await checking.look(self._parts, s, saved, full=full or bool(s.flagged))
-        lost = tuple(f.Lost(what=one.what, bytes=one.bytes, reason=one.reason) for one in seen.lost)
+        seen = await checking.look_at(self._parts, s, saved, full=full or bool(s.flagged))
         if seen.state == "gone":
-            lost = (f.Lost(what=f"the whole checkpoint {saved.n}", bytes=saved.bytes, reason="its keys are gone"),)
+            return
+        lost = tuple(f.Lost(what=one.what, bytes=one.bytes, reason=one.reason) for one in seen.lost)
         if bool(lost) == bool(s.flagged):
             return
         more = f", and {seen.lost_more} more" if seen.lost_more else ""

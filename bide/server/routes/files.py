@@ -10,10 +10,12 @@ from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
 from bide.core import facts as f
+from bide.core.branching import kept, require
+from bide.core.keeping import require_kept
 from bide.core.limits import DIFF_PAGE_BYTES, LIST_DEFAULT, LIST_MAX
 from bide.core.refusals import Refused
 from bide.core.session import Session
-from bide.server import checking, files, shapes
+from bide.server import checking, files, shapes, strays
 from bide.server.calls import Call, Table
 from bide.snapshots.diff import Changed, Side, diff
 from bide.snapshots.exported import exported
@@ -136,8 +138,16 @@ async def get_checkpoint_keys(call: Call) -> Response:
 @TABLE.post("/v1/fsck", timed=False)
 async def post_fsck(call: Call, body: checking.What) -> Response:
     """Reads checkpoints through and says of each whether it is whole: one JSON line each, and empty ones meanwhile."""
-    lines = checking.lines(call.parts, await checking.sessions(call.parts, body), deep=body.deep)
+    lines = checking.lines(call.parts, await checking.sessions(call.parts, body), body)
     return StreamingResponse(lines, media_type="application/x-ndjson")
+
+
+@TABLE.get("/v1/fsck/strays", timed=False)
+async def get_strays(call: Call) -> Response:
+    """What lies in the blob store that nobody can open, and keys without their objects: one JSON line each, and empty
+    ones meanwhile.
+    """
+    return StreamingResponse(strays.lines(call.parts), media_type="application/x-ndjson")
 
 
 async def _opened(call: Call, n: int, *, oldest: bool = False) -> tuple[f.Checkpoint, Reader]:
@@ -156,18 +166,14 @@ async def _session(call: Call) -> Session:
 
 async def _chosen(call: Call, session: Session, n: int, *, oldest: bool = False) -> f.Checkpoint:
     """The checkpoint of this number; for 0 the one that the session stands on, or the oldest that can be read."""
-    if not n and not oldest and session.checkpoint is not None:
-        return session.checkpoint
+    require_kept(session)
     saves = await call.parts.store.checkpoints(session.id)
-    if n:
-        saves = [one for one in saves if one.n == n]
-    elif saves:
-        there = await call.parts.keyring.known(session, [one.root for one in saves])
-        saves = [one for one in saves if one.root in there]
-    if not saves:
-        what = f"checkpoint {n}" if n else "checkpoint that can be read"
-        raise Refused("no_checkpoint", f"Session {session.id} has no {what}.")
-    return saves[0]
+    if not saves or (n and all(one.n != n for one in saves)):
+        raise Refused("no_checkpoint", f"Session {session.id} has no checkpoint {n or 'yet'}.")
+    if n or not oldest:
+        return require(session, saves, n)
+    there = await call.parts.keyring.known(session, [one.root for one in kept(session, saves)])
+    return next((one for one in saves if one.root in there), None) or require(session, saves, 0)
 
 
 def _n(call: Call) -> int:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from bide.core import commands as c
 from bide.core import ids
 from bide.core.bounds import Limit, every
+from bide.core.branching import kept
 from bide.core.handle import handle
 from bide.core.limits import LIST_DEFAULT, LIST_MAX, TITLE_CHARS, TITLE_CUT_CHARS
 from bide.core.placement import Runner, usable
@@ -158,10 +159,10 @@ async def list_session_questions(call: Call) -> shapes.Items[shapes.Question]:
 
 @TABLE.get("/v1/sessions/{session}/checkpoints")
 async def list_checkpoints(call: Call) -> shapes.Items[shapes.Checkpoint]:
-    """What is saved of the session, oldest first."""
+    """What was ever saved of the session, oldest first; `available` are those that can be looked into and gone back to."""
     session = await require(call)
     saves = await call.parts.store.checkpoints(session.id)
-    there = await call.parts.keyring.known(session, [one.root for one in saves])
+    there = await call.parts.keyring.known(session, [one.root for one in kept(session, saves)])
     return shapes.Items(items=[render.checkpoint(one, available=one.root in there) for one in saves])
 
 
