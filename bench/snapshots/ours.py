@@ -73,3 +73,4 @@ def _collect(prefix: str, depot: Depot, keyring: FileKeyring) -> None:
 
 if __name__ == "__main__":
     main()
+    os._exit(0)  # as bide.snapshots.worker does

@@ -238,10 +238,12 @@ PACK_DEAD_MAX = (
     0.5  # the share of a pack that may be wanted no more: from here on writing it anew frees more than it costs
 )
 ENTRY_COST_BYTES = 40 * KIB  # an entry costs a capture as much time as so many bytes of content: opening, looking
+LOOKED_BYTES = 4 * MIB  # of lists of folders held unpacked between two looks; unpacked they are ten times as long
+SCAN_FORK_FOLDERS = 200  # of a tree that was never seen: with so many to be looked at more processes are begun
 SCAN_FORK_ENTRIES = 30_000  # a walk of fewer is over before another process has begun
 CAPTURE_FORK_BYTES = 64 * MIB  # reading less than this, with entries counted so, is not worth more processes
 CAPTURE_BATCHES = 24  # parts of the work for each process: small enough that all end at about the same time
-CAPTURE_BATCHES_MAX = 1000  # their numbers fit into a pipe at once
+DRAWN_MAX = 1000  # parts of some work, in all: their numbers fit into a pipe at once
 SEAL_TRIES_MAX = 3  # of a capture that builds upon packs which are collected meanwhile: rare once, hardly ever twice
 READ_ROUNDS_MAX = 10  # of files with several names, the first of which vanishes each time that the others are read
 STOP_LOOK_S = 0.2  # how often who waits for its children looks whether it is to stop

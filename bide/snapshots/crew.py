@@ -8,17 +8,18 @@ import gc
 import os
 import select
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
-from bide.core.limits import STOP_LOOK_S
+from bide.core import limits
 from bide.core.refusals import Unavailable
 from bide.snapshots.losses import BadFolder, Hostile, Stopped
 
 _PR_SET_PDEATHSIG = 1
+_NUMBER_SIZE = 4  # bytes, in the pipe that is drawn from
 
 S = TypeVar("S")
 R = TypeVar("R")
@@ -52,6 +53,29 @@ def each(work: Callable[[S], R], shares: Sequence[S], kind: type[R], stop: Calla
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
+
+
+def drawing(
+    work: Callable[[Iterator[int]], R], count: int, workers: int, kind: type[R], stop: Callable[[], bool] | None = None
+) -> list[R]:
+    """What `work` gives in each child, of the numbers below `count` that it draws. All draw from one pile until it is
+    empty, so that none is done long before the others. See `each`.
+    """
+    assert count <= limits.DRAWN_MAX
+    source, end = os.pipe()
+    try:
+        os.write(end, b"".join(n.to_bytes(_NUMBER_SIZE, "big") for n in range(count)))
+    finally:
+        os.close(end)
+    try:
+        return each(lambda _: work(_drawn(source)), range(min(workers, count)), kind, stop)
+    finally:
+        os.close(source)
+
+
+def _drawn(source: int) -> Iterator[int]:
+    while number := os.read(source, _NUMBER_SIZE):
+        yield int.from_bytes(number, "big")
 
 
 def shared(items: Sequence[S], cost: Callable[[S], int], shares: int) -> list[Sequence[S]]:
@@ -106,7 +130,7 @@ def _bodies(pipes: list[int], stop: Callable[[], bool] | None) -> list[bytes]:
     while waiting:
         if stop and stop():
             raise Stopped
-        for pipe in select.select(list(waiting), [], [], STOP_LOOK_S)[0]:
+        for pipe in select.select(list(waiting), [], [], limits.STOP_LOOK_S)[0]:
             part = os.read(pipe, 1 << 20)
             found[pipe] += part
             if not part:

@@ -37,7 +37,7 @@ class Known:
 
     def pack_of(self, ident: bytes) -> int | None:
         """The number of the pack that holds this chunk; None when nothing is known of it."""
-        return self.packs_of(ident)[0]
+        return self.packs_of(ident)[0] if self._count else None
 
     def packs_of(self, ids: bytes) -> list[int | None]:
         """The same for several, one after another."""
@@ -107,7 +107,10 @@ class Known:
 
     def numbered(self, numbers: Mapping[int, int]) -> Known:
         """The same with other numbers for the packs, without what lies in packs that have none."""
-        if all(pack in numbers for pack in set(self._packs)):
+        packs = set(self._packs)
+        if all(numbers.get(pack) == pack for pack in packs):
+            return self
+        if all(pack in numbers for pack in packs):
             return Known(self.ids, array(_NUMBER, map(numbers.__getitem__, self._packs)).tobytes())
         kept = [n for n, pack in enumerate(self._packs) if pack in numbers]
         ids = b"".join(self.ids[n * HASH_SIZE : (n + 1) * HASH_SIZE] for n in kept)

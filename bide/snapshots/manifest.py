@@ -9,7 +9,7 @@ A chunk is named by the keyed BLAKE3 of its bytes. Each object is encrypted unde
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -62,9 +62,10 @@ class Entry(Struct, frozen=True, array_like=True):
     gid: int | None = None
 
 
-def data_bytes(entries: Iterable[Entry]) -> int:
+def data_bytes(entries: Collection[Entry]) -> int:
     """How many bytes are kept of these files: their sizes, without the holes in them."""
-    return sum(entry.size + (sum(n for n in entry.lengths if n < 0) if entry.lengths else 0) for entry in entries)
+    holes = sum(length for entry in entries if entry.lengths for length in entry.lengths if length < 0)
+    return sum(entry.size for entry in entries) + holes
 
 
 class Folder(Struct, frozen=True, array_like=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
@@ -19,8 +18,6 @@ from bide.snapshots.manifest import SegmentRef, chunk_id
 from bide.snapshots.packs import Packer, Written
 from bide.snapshots.survey import Survey
 from bide.snapshots.take import Made, Sink, Taker
-
-_TASK_SIZE = 4  # the number of a task, in a pipe from which children draw
 
 Task = tuple[int, int]  # a tree, and a group of it
 
@@ -107,34 +104,20 @@ class Reader(Struct, frozen=True, kw_only=True):
         return ref, sink.uses, sink.fresh
 
     def _together(self, batches: list[list[Task]], surveys: Sequence[Survey], known: Known) -> list[_Share]:
-        """Children draw batches of tasks from one pipe until it is empty, so that none is done long before the others."""
-        source, end = os.pipe()
-        try:
-            os.write(end, b"".join(n.to_bytes(_TASK_SIZE, "big") for n in range(len(batches))))
-        finally:
-            os.close(end)
+        """Children of this process make what is in the batches."""
 
-        def work(_: int) -> _Share:
+        def work(drawn: Iterator[int]) -> _Share:
             with self._packer() as packer:
                 sink = Sink(packer, known, self.opening.chunks)
-                drawn = (task for batch in _drawn(source) for task in batches[batch])
-                found = list(self._made(drawn, surveys, sink))
+                found = list(self._made((task for batch in drawn for task in batches[batch]), surveys, sink))
                 written = packer.finish()
             return _Share([replace(made, fresh=_places(packer, fresh)) for made, fresh in found], written)
 
-        try:
-            return crew.each(work, range(min(self.workers, len(batches))), _Share, self.stop)
-        finally:
-            os.close(source)
+        return crew.drawing(work, len(batches), self.workers, _Share, self.stop)
 
 
 def _places(packer: Packer, fresh: Iterable[bytes]) -> tuple[int, ...]:
     return tuple({packer.place_of(ident) for ident in fresh})
-
-
-def _drawn(source: int) -> Iterator[int]:
-    while number := os.read(source, _TASK_SIZE):
-        yield int.from_bytes(number, "big")
 
 
 def _batches(tasks: list[Task], surveys: Sequence[Survey], workers: int) -> list[list[Task]]:
@@ -143,7 +126,7 @@ def _batches(tasks: list[Task], surveys: Sequence[Survey], workers: int) -> list
     total = sum(costs)
     if total < limits.CAPTURE_FORK_BYTES:
         return [tasks]
-    most = total // min(workers * limits.CAPTURE_BATCHES, limits.CAPTURE_BATCHES_MAX)
+    most = total // min(workers * limits.CAPTURE_BATCHES, limits.DRAWN_MAX)
     batches: list[list[Task]] = []
     done = most
     for task, cost in zip(tasks, costs, strict=True):

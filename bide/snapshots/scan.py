@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -131,9 +132,21 @@ def scan(
 ) -> Walked:
     """Looks at every folder that is wanted. `proceed` is called often and may raise to stop.
 
-    `starts` are the folders to begin at, those that are not there are passed over; `beyond` ones are not entered.
+    `starts` are the folders to begin at, remembered ones that are not there are passed over; `beyond` are not entered.
     """
-    return _Scan(tree, folders, notes, remembered, proceed).run(starts, beyond)
+    return _Scan(tree, folders, notes, remembered, proceed).run(starts, beyond)[0]
+
+
+def scan_until(
+    tree: Tree,
+    folders: Folders,
+    notes: Notes,
+    remembered: Mapping[bytes, bytes],
+    proceed: Callable[[], None],
+    waiting_max: int,
+) -> tuple[Walked, list[bytes]]:
+    """The same, given up once so many folders are known that were not looked at yet: they are given as well."""
+    return _Scan(tree, folders, notes, remembered, proceed).run((b"",), frozenset(), waiting_max)
 
 
 class _Scan:
@@ -153,11 +166,13 @@ class _Scan:
         self._judged: dict[bytes, Wanted] = {}  # of folders on the way only
         self._whole = True
 
-    def run(self, starts: Sequence[bytes], beyond: frozenset[bytes]) -> Walked:
+    def run(
+        self, starts: Sequence[bytes], beyond: frozenset[bytes], waiting_max: float = math.inf
+    ) -> tuple[Walked, list[bytes]]:
         waiting = list(starts)
         if not self._scope.top.whole:
             self._judged[b""] = self._scope.top
-        while waiting:
+        while 0 < len(waiting) < waiting_max:
             self._proceed()
             path = waiting.pop()
             self._whole = True
@@ -165,7 +180,7 @@ class _Scan:
                 content, below = self._look(path)
             except OSError as error:
                 if path and error.errno in _GONE:
-                    if path in starts:
+                    if path in starts and path in self._remembered:
                         continue
                     self._notes.warn(f"the folder {shown(self._tree, path)} vanished while it was being captured")
                     continue
@@ -179,7 +194,7 @@ class _Scan:
                 self._found.folders[path] = content
                 self._found.changed.add(path)
             waiting += [full for full in (join(path, name) for name in split(below)) if full not in beyond]
-        return self._found
+        return self._found, waiting
 
     def _look(self, path: bytes) -> tuple[bytes, bytes]:
         fd = self._folders.at(path)

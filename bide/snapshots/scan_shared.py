@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -10,7 +10,9 @@ from bide.core import limits
 from bide.snapshots import crew
 from bide.snapshots.folders import Folders
 from bide.snapshots.losses import Notes
-from bide.snapshots.scan import Tree, Walked, entries_in, open_tree, scan
+from bide.snapshots.scan import Tree, Walked, entries_in, open_tree, scan, scan_until
+
+_FOLDER_COST = 3  # as much as so many entries: opening and listing it
 
 
 class _Area(Struct, frozen=True):
@@ -39,22 +41,35 @@ def scan_shared(
     stop: Callable[[], bool] | None,
     workers: int,
 ) -> Walked:
-    """Like `scan`, by children of this process where that pays: for a large tree that is remembered, wanted as a whole."""
-    counts = {path: entries_in(content) for path, content in remembered.items()} if workers > 1 else {}
-    if sum(counts.values()) < limits.SCAN_FORK_ENTRIES or not tree.scope.plain_throughout:
+    """Like `scan`, by children of this process where that pays: for a large tree that is wanted as a whole."""
+    if workers < 2 or not tree.scope.plain_throughout:
         return scan(tree, folders, notes, remembered, proceed)
 
-    def walk(area: _Area) -> _Seen:
+    def walk(starts: Sequence[bytes], beyond: frozenset[bytes], paths: Sequence[bytes]) -> _Seen:
         own = Notes()
         with Folders(open_tree(tree)) as handles:
-            found = scan(tree, handles, own, remembered, lambda: None, area.starts, area.beyond)
-        gone = [path for path in area.paths if path not in found.folders]
+            found = scan(tree, handles, own, remembered, lambda: None, starts, beyond)
+        gone = [path for path in paths if path not in found.folders]
         changed = {path: found.folders[path] for path in found.changed}
         not_kept = [(item.path, item.reason) for item in own.not_kept]
         return _Seen(changed, gone, [*found.doubtful], [*found.linked], not_kept, list(own.warnings))
 
-    together = Walked(folders=dict(remembered), changed=set(), doubtful=set(), linked=set())
-    for seen in crew.each(walk, _areas(counts, workers), _Seen, stop):
+    counts = {path: entries_in(content) + _FOLDER_COST for path, content in remembered.items()}
+    if sum(counts.values()) >= limits.SCAN_FORK_ENTRIES:
+        together = Walked(folders=dict(remembered), changed=set(), doubtful=set(), linked=set())
+        areas = _areas(counts, workers)
+        done = crew.each(lambda area: walk(area.starts, area.beyond, area.paths), areas, _Seen, stop)
+    else:
+        together, left = scan_until(tree, folders, notes, remembered, proceed, limits.SCAN_FORK_FOLDERS)
+        batches = workers * limits.CAPTURE_BATCHES
+        piles = [left[n::batches] for n in range(batches)] if left else []
+
+        def draw(drawn: Iterator[int]) -> list[_Seen]:
+            return [walk(piles[n], frozenset(), ()) for n in drawn]
+
+        shares = crew.drawing(draw, len(piles), workers, list[_Seen], stop)
+        done = [seen for share in shares for seen in share]
+    for seen in done:
         for path in seen.gone:
             del together.folders[path]
         together.folders.update(seen.changed)

@@ -16,7 +16,7 @@ from bide.snapshots.folders import Folders, join
 from bide.snapshots.groups import grouped, later_names
 from bide.snapshots.losses import BadFolder, Notes, shown
 from bide.snapshots.manifest import SegmentRef, TreeRecord
-from bide.snapshots.scan import Tree, Walked, open_tree, seen_of
+from bide.snapshots.scan import Seen, Tree, Walked, open_tree, seen_of
 from bide.snapshots.scan_shared import scan_shared
 from bide.snapshots.statcache import Keeping, Kept, Memory, Remembered, head_of
 from bide.snapshots.take import Made, Subject
@@ -56,6 +56,8 @@ class Survey:
         self._later_names: dict[bytes, bytes] | None = None
         self._lost: frozenset[bytes] = frozenset()
         self._rows: dict[bytes, bytes] = {}
+        self._looked: dict[bytes, tuple[Seen, Seen | None]] = {}
+        self._looked_bytes = 0
         same = self.memory is not None and not self.walked.changed and len(before) == len(self.walked.folders)
         if self.memory is not None and same:
             self.groups = [self.memory.paths_of(n) for n in range(len(self.memory.segments))]
@@ -70,7 +72,7 @@ class Survey:
         """As takers need it."""
         return Subject(
             tree=self.tree, folders=self.folders, top=self.top, walked=self.walked, memory=self.memory,
-            later_names=self.later_names, past=self._past,
+            later_names=self.later_names, look=self.look, past=self._past,
         )  # fmt: skip
 
     @property
@@ -171,14 +173,28 @@ class Survey:
                         found += holes_of(self.folders.at(path), name)
         return found
 
+    def look(self, path: bytes) -> tuple[Seen, Seen | None]:
+        """A folder as it stands, and as it is remembered. Those looked at first are held: each is asked for twice."""
+        found = self._looked.get(path)
+        if found is None:
+            before = self.memory.rows.get(path) if self.memory else None
+            found = seen_of(self.walked.folders[path]), None if before is None else seen_of(before)
+            if before is not None and self._looked_bytes + len(before) <= limits.LOOKED_BYTES:
+                self._looked[path] = found
+                self._looked_bytes += len(before)
+        return found
+
     def cost(self, group: int) -> int:
         """About how many bytes it would take to make the segment, an entry counting as much as its bookkeeping."""
         found = 0
         for path in self.groups[group]:
             if path in self.walked.changed:
-                before = self.memory.rows.get(path) if self.memory else None
-                same = set(seen_of(before).rows) if before is not None else set()
-                rows = [row for row in seen_of(self.walked.folders[path]).rows if row not in same]
+                seen, was = self.look(path)
+                if was and was.names == seen.names:
+                    rows = [row for row, old in zip(seen.rows, was.rows, strict=True) if row != old]
+                else:
+                    same = set(was.rows) if was else set()
+                    rows = [row for row in seen.rows if row not in same]
                 found += sum(row.size for row in rows) + len(rows) * limits.ENTRY_COST_BYTES
         return found
 

@@ -6,7 +6,7 @@ import errno
 import os
 import stat
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from msgspec import Struct
 
@@ -28,7 +28,7 @@ from bide.snapshots.manifest import (
     encode_segment,
 )
 from bide.snapshots.packs import Packer
-from bide.snapshots.scan import Row, Tree, Walked, entries_in, row_of, seen_of, split
+from bide.snapshots.scan import Row, Seen, Tree, Walked, entries_in, row_of, split
 from bide.snapshots.statcache import Remembered, certain
 
 _NEVER_KEPT = {
@@ -41,7 +41,8 @@ _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 class Subject(Struct, frozen=True, kw_only=True):
-    """A tree as it was found: `later_names` are further names of files, `memory` is what it was like before. `past`: it
+    """A tree as it was found: `later_names` are further names of files, `memory` is what it was like before, `look` gives a folder
+    now and before. `past`: it
     was found a while ago, and what was changed since is left out.
     """
 
@@ -51,6 +52,7 @@ class Subject(Struct, frozen=True, kw_only=True):
     walked: Walked
     memory: Remembered | None
     later_names: dict[bytes, bytes]
+    look: Callable[[bytes], tuple[Seen, Seen | None]]
     past: bool = False
 
 
@@ -138,10 +140,7 @@ class Taker:
         content, old = self._walked.folders[path], self._old.folder(path)
         if old is not None and self._stands(path, content, old):
             return old
-        seen = seen_of(content)
-        rows, entries_before = self._old.seen(path), {entry.name: entry for entry in old.entries} if old else {}
-        by_name: dict[bytes, Row | None] = {**seen.by_name(), **dict.fromkeys(split(seen.folders))}
-        calm = self._calm(by_name, rows, entries_before)
+        seen, was = self._subject.look(path)
         self._doubtful: set[bytes] = set()
         whole = path not in self._walked.doubtful
         if old is None or path in self._walked.changed:
@@ -150,19 +149,7 @@ class Taker:
         else:
             uid, gid, xattrs = old.uid, old.gid, old.xattrs
             self._note_again(path)
-        entries = []
-        for name in sorted(by_name):
-            if name in calm:
-                entries.append(calm[name])
-                continue
-            row, full = by_name[name], join(path, name)
-            if row is None:
-                entry = Entry(name, FOLDER) if full in self._walked.folders else None
-            else:
-                before = entries_before.get(name) if rows.get(name) == row else None
-                entry = self._entry(path, name, full, row, before)
-            if entry is not None:
-                entries.append(entry)
+        entries = self._entries(path, seen, old, was)
         if path in self._walked.changed:
             known = certain(content, seen, self._trusted_before_ns, frozenset(self._doubtful), whole)
             if known is not content:
@@ -181,22 +168,42 @@ class Taker:
         self._size += data_bytes(old.entries)
         return True
 
+    def _entries(self, path: bytes, seen: Seen, old: Folder | None, was: Seen | None) -> list[Entry]:
+        """What is in a folder, by name. What has to be read is read in this order too: neighbours are alike."""
+        found, rest = self._calm(path, seen, old, was)
+        entries = {entry.name: entry for entry in old.entries} if old and not found else {}
+        rows = was.by_name() if was and entries else {}
+        for name in split(seen.folders):
+            if join(path, name) in self._walked.folders:
+                found.append(Entry(name, FOLDER))
+        for name, row in sorted(rest.items()):
+            before = entries.get(name) if rows.get(name) == row else None
+            entry = self._entry(path, name, join(path, name), row, before)
+            if entry is not None:
+                found.append(entry)
+        return sorted(found, key=lambda entry: entry.name)
+
     def _calm(
-        self, by_name: Mapping[bytes, Row | None], rows: Mapping[bytes, Row], before: Mapping[bytes, Entry]
-    ) -> dict[bytes, Entry]:
-        """Files and links of a folder that are as they were, with nothing to be said about them."""
-        if self._old.notes:
-            return {}
-        found = {
-            name: entry
-            for name, entry in before.items()
-            if entry.kind in (FILE, LINK) and (row := rows.get(name)) and row.nlink == 1 and row == by_name.get(name)
-        }
-        if not self._sink.reuse(b"".join(entry.ids for entry in found.values())):
-            return {}
+        self, path: bytes, seen: Seen, old: Folder | None, was: Seen | None
+    ) -> tuple[list[Entry], dict[bytes, Row]]:
+        """Files and links that are as they were, where nothing in their folder has to be looked at one by one; and the
+        rest.
+        """
+        if old is None or was is None or path in self._walked.linked or self._old.notes:
+            return [], seen.by_name()
+        names = split(seen.names)
+        if seen.names == was.names:
+            rest = {name: row for name, row, before in zip(names, seen.rows, was.rows, strict=True) if row != before}
+            found = [entry for entry in old.entries if entry.kind != FOLDER and entry.name not in rest]
+        else:
+            rows, there = was.by_name(), seen.by_name()
+            rest = {name: row for name, row in there.items() if row != rows.get(name)}
+            found = [entry for entry in old.entries if entry.name in there and entry.name not in rest]
+        if not self._sink.reuse(b"".join(entry.ids for entry in found)):
+            return [], seen.by_name()
         self._files += len(found)
-        self._size += data_bytes(found.values())
-        return found
+        self._size += data_bytes(found)
+        return found, rest
 
     def _dress(self, path: bytes, row: Row) -> tuple[int | None, int | None, tuple[Xattr, ...], bool]:
         """Owner and attributes of a folder, and whether they could be read."""
@@ -333,8 +340,3 @@ class _Old:
             for full, reason in memory.segments[n].notes:
                 self.notes.setdefault(full, []).append(reason)
         return self._open.get(path)
-
-    def seen(self, path: bytes) -> dict[bytes, Row]:
-        """What stood in it, by name."""
-        content = self._memory.rows.get(path) if self._memory else None
-        return seen_of(content).by_name() if content is not None else {}
