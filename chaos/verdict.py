@@ -21,11 +21,11 @@ from bide.core.branching import kept
 from bide.core.recovery import EARLIER, END, RETRY, START_OVER
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session
-from bide.server.archive import Held
 from bide.server.keyring import keys_in
 from bide.server.wrapping import Wrapper
 from bide.snapshots.blobs.base import BlobStore, Missing
 from bide.snapshots.depot import Depot
+from bide.snapshots.keyrings import Held
 from bide.snapshots.losses import Damaged
 from bide.snapshots.restore import restore
 from bide.snapshots.verify import verify

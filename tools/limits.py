@@ -35,7 +35,7 @@ A session that is parked or has ended is kept for `retention_s`. Each time it wo
 - **Warnings** stand in its log (`session.expiring`) at half of the time, at nine tenths, and an hour before its end. Each
   is given once. Where nobody was there to give one, only the latest is given, and nothing is deleted with less notice than
   the last warning gives: an hour, or a tenth of the time where that is less.
-- **Longer**: `bide extend S --until "monday 09:00"` moves the end, never nearer and at most `retention_max_s` from now.
+- **Longer**: `bide extend S --until "monday 09:00"` moves the end, never nearer (asking for less than it has changes nothing) and at most `retention_max_s` from now.
   What names no zone is read by the clock of the machine where it is typed, and shown with its zone. A message, an answer
   or `bide resume` wakes the session; that counts as well.
 - **The end**: `environment.expired`. The checkpoints are deleted, the log, the questions and the answers stay. A parked

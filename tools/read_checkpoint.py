@@ -141,10 +141,10 @@ class Tree:
 
 
 if __name__ == "__main__":
-    blobs, keys, target = map(Path, sys.argv[1:])
-    checkpoint = Checkpoint(blobs, json.loads(keys.read_text()))
-    for tree in checkpoint.root["trees"]:
+    if len(args := [*map(Path, sys.argv[1:])]) != 3 or args[2].is_file() or any(args[2].glob("*")):
+        sys.exit("usage: read_checkpoint.py BLOBS KEYS.json TARGET, where TARGET is empty or not there yet")
+    for tree in (checkpoint := Checkpoint(args[0], json.loads(args[1].read_text()))).root["trees"]:
         if Path(tree["name"]).name != tree["name"]:
             raise SystemExit(f"refused: {tree['name']!r} is no name of a tree")
-        Tree(checkpoint, tree, target / tree["name"])
+        Tree(checkpoint, tree, args[2] / tree["name"])
     sys.exit("\n".join(f"lost: {loss}" for loss in checkpoint.losses) or 0)

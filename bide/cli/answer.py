@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bide.cli import out, tables
-from bide.cli.flags import FLAGS, Flags, text_of
+from bide.cli.flags import FLAGS, Flags, KeyText, text_of
 
 
 async def answer(
@@ -20,7 +20,7 @@ async def answer(
         tuple[str, ...], Parameter(help="One of the options: its text, or its number. May be given again.")
     ] = (),
     decline: Annotated[bool, Parameter(help="There will be no answer: the session has to decide by itself.")] = False,
-    key: Annotated[str, Parameter(help="Idempotency key: answering twice with one key is one answer.")] = "",
+    key: Annotated[KeyText, Parameter(help="Idempotency key: answering twice with one key is one answer.")] = "",
     flags: Flags = FLAGS,
 ) -> None:
     """Answer a question. A parked session wakes for it."""

@@ -7,9 +7,9 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bide.cli import out, tables
-from bide.cli.flags import FLAGS, Count, Flags, SessionName, text_of
+from bide.cli.flags import FLAGS, Count, Flags, KeyText, SessionName, text_of
 
-Key = Annotated[str, Parameter(help="Idempotency key: the same key is the same fork or rewind.")]
+Key = Annotated[KeyText, Parameter(help="Idempotency key: the same key is the same fork or rewind.")]
 
 
 async def fork(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +11,17 @@ from msgspec import Struct
 from bide.cli import when
 from bide.core import limits
 from bide.core.refusals import Refused, Unavailable
+from bide.server import belonging, wrapping
 from bide.server.blobs import Blobs
+from bide.server.config import Config
+from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.blobs.objects import AccessKey
 from bide.snapshots.blobs.opened import open_blobs
+from bide.store.base import Reader
 from bide.store.postgres_link import Link, place
-from bide.store.sqlite_file import inspect
+from bide.store.postgres_reader import PostgresReader
+from bide.store.sqlite_file import inspect, looking
+from bide.store.sqlite_reader import SqliteReader
 from bide.store.statements import statements, steps
 
 POSTGRES = 14  # older ones get no fixes any more
@@ -32,6 +37,18 @@ class Check(Struct, frozen=True, kw_only=True):
     ok: bool
     detail: str
     hint: str = ""
+
+
+class Known(Struct, frozen=True, kw_only=True):
+    """What a database says of the blob store and the master key that belong to it."""
+
+    mark: str = ""
+    roots: tuple[str, ...] = ()
+    master: bytes | None = None
+    shared: bool = False
+
+
+NOTHING = Known()
 
 
 def database(url: str) -> list[Check]:
@@ -116,16 +133,60 @@ def _sqlite(path: Path) -> Check:
     return Check(name="database", ok=True, detail=f"{path}, {when.size(path.stat().st_size)}")
 
 
-async def blob_store(url: str, key: AccessKey | None) -> Check:
-    """Whether objects can be made once and not twice, read, and removed again."""
+def known(url: str) -> Known:
+    """What a database that is whole says of that; nothing where its tables are not those of this release."""
+    scheme, _, rest = url.partition(":")
+    if scheme == "sqlite":
+        path = Path(rest.removeprefix("//"))
+        if not path.exists():
+            return NOTHING
+        with looking(path) as db:
+            if db is None or db.pragma("user_version") != len(steps("sqlite")):
+                return NOTHING
+            return _known(SqliteReader(db, time.time), shared=False)
+    if scheme == "memory":
+        return NOTHING
+    link = Link(url)
     try:
-        scheme, _, rest = url.partition(":")
-        folder = Path(rest.removeprefix("//"))
-        if scheme == "file" and rest and not await asyncio.to_thread(folder.exists):
-            return Check(name="blob store", ok=True, detail=f"{folder} (not made yet)")
+        ((made,),) = link.fetch(statements("postgres")["form_made"])
+        rows = link.fetch(statements("postgres")["form"]) if made else []
+        if not rows or rows[0]["applied"] != len(steps("postgres")):
+            return NOTHING
+        return _known(PostgresReader(link, time.time), shared=True)
+    finally:
+        link.close()
+
+
+def _known(reader: Reader, *, shared: bool) -> Known:
+    mark = (reader.get(*belonging.MARK) or b"").decode()
+    return Known(mark=mark, roots=belonging.roots(reader), master=reader.get(*wrapping.MARK), shared=shared)
+
+
+def master_key(config: Config, known: Known) -> Check:
+    """Whether it is there, the database's, and a secret."""
+    try:
+        there = wrapping.given_master(config, known.master)
+    except Refused as refused:
+        return Check(name="master key", ok=False, detail=refused.sentence, hint=refused.hint)
+    where = "given by BIDE_MASTER_KEY or config.toml" if config.master_key else str(config.data / "master.key")
+    return Check(name="master key", ok=True, detail=where if there is not None else f"{where} (not made yet)")
+
+
+async def blob_store(url: str, key: AccessKey | None, known: Known = NOTHING) -> Check:
+    """Whether it is the database's, and objects can be made once and not twice, read, and removed again."""
+    try:
+        store = open_blobs(url, key)
+        there = Blobs(store)
         began = time.monotonic()
-        await Blobs(open_blobs(url, key)).prove()
+        if made := not isinstance(store, LocalBlobs) or store.made:
+            await there.prove()
         took = f"{(time.monotonic() - began) * 1000:.0f} ms"
+        await there.ask(lambda: belonging.require(store, url, known.mark, known.roots, shared=known.shared))
+        if not made:
+            return Check(name="blob store", ok=True, detail=f"{url.removeprefix('file:')} (not made yet)")
+        if isinstance(store, LocalBlobs) and (free := await there.ask(store.free)) < limits.DISK_FREE_BYTES:
+            hint = f"Checkpoints need room; make at least {when.size(limits.DISK_FREE_BYTES)} free."
+            return Check(name="blob store", ok=False, detail=f"{url} has {when.size(free)} free", hint=hint)
     except Refused as refused:
         return Check(name="blob store", ok=False, detail=refused.sentence, hint=refused.hint)
     except Unavailable as away:

@@ -20,7 +20,7 @@ from bide.cli import checkup, local_runner, out, tables, when
 from bide.cli.checkup import Check
 from bide.cli.flags import FLAGS, Flags
 from bide.client import Client, Connection, find
-from bide.client.connection import home, recorded
+from bide.client.connection import kept, recorded
 from bide.core import limits
 from bide.core.refusals import Refused
 from bide.core.runtime import Runtime
@@ -39,7 +39,9 @@ CAPABILITIES = {
 
 async def doctor(
     *,
-    data: Annotated[Path | None, Parameter(help="The data folder to look at. Else BIDE_HOME, else ~/.bide.")] = None,
+    data: Annotated[
+        Path | None, Parameter(help="The data folder to look at. Else BIDE_DATA, else BIDE_HOME, else ~/.bide.")
+    ] = None,
     database: Annotated[
         str | None, Parameter(help="postgresql://… or sqlite:PATH to look at. Else what a server here would use.")
     ] = None,
@@ -52,7 +54,7 @@ async def doctor(
     flags: Flags = FLAGS,
 ) -> int:
     """Look for what is missing on this machine. Exit code 1 when something is."""
-    folder = (data or home(os.environ)).expanduser().absolute()
+    folder = (data or kept(os.environ)).expanduser().absolute()
     rooms: list[Callable[[], list[Check]]] = [_python, _git, lambda: _folder(folder)]
     if not server_only:
         rooms += [_sandbox, rights, _runtimes, lambda: _model(folder)]
@@ -133,7 +135,10 @@ async def _stores(given: dict[str, str | None]) -> list[Check]:
     """What a server would use that is started here with the same settings."""
     config = load(given, {name: value for name, value in os.environ.items() if name not in local_runner.VARIABLES})
     found = await asyncio.to_thread(checkup.database, config.database)
-    return [*found, await checkup.blob_store(config.blobs, config.access_key)]
+    known = checkup.NOTHING
+    if all(one.ok for one in found):
+        known = await asyncio.to_thread(checkup.known, config.database)
+    return [*found, checkup.master_key(config, known), await checkup.blob_store(config.blobs, config.access_key, known)]
 
 
 def _runtimes() -> list[Check]:
@@ -182,7 +187,7 @@ def _model(folder: Path) -> list[Check]:
             export = "Start" if here else f"`export {key}=…` and start"
             hint = f"{export} `bide up` again from this shell, then `kill {local.pid}`: a new runner has it."
         return [Check(name="model key", ok=ok, detail=detail, hint=hint)]
-    known = recorded(home(os.environ))
+    known = recorded(_known(folder))
     if here or (known is not None and not known.loopback):
         return [Check(name="model key", ok=True, detail="set in this shell" if here else "not set; a runner needs one")]
     return [
@@ -193,12 +198,17 @@ def _model(folder: Path) -> list[Check]:
     ]  # fmt: skip
 
 
+def _known(folder: Path) -> Path:
+    """Where the server stands that commands here speak to: that of the folder, if it had one."""
+    return folder if recorded(folder) is not None else kept(os.environ)
+
+
 async def _servers(flags: Flags, folder: Path, *, server_only: bool) -> list[Check]:
     """Every address is asked, and the first one that answers for its runners."""
-    named = flags.server or os.environ.get("BIDE_SERVER") or recorded(home(os.environ))
+    named = flags.server or os.environ.get("BIDE_SERVER") or recorded(_known(folder))
     if not named:
         return [Check(name="server", ok=True, detail="None is known here yet.", hint="`bide up` starts one.")]
-    connection = find(flags.server, flags.token)
+    connection = find(flags.server, flags.token, {**os.environ, "BIDE_DATA": str(_known(folder))})
     found: list[Check] = []
     answering: list[Connection] = []
     for url in connection.urls:
@@ -235,7 +245,7 @@ async def _fleet(client: Client, folder: Path, *, server_only: bool) -> Check:
         online = [one for one in await client.runners() if one["state"] == "online"]
     except Refused as refused:
         return Check(name="token", ok=False, detail=refused.sentence, hint=refused.hint)
-    local = local_runner.recorded(folder)
+    local = local_runner.recorded(_known(folder))
     if local is not None and local_runner.living(folder) is None and client.connection.url == local.url:
         others = [one for one in online if one["name"] != local.name]
         detail = f"The one here (process {local.pid}) has ended; {len(others)} others online"

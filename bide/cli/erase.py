@@ -68,3 +68,5 @@ def told(gone: shapes.Erased, flags: Flags) -> None:
     if gone["held_by"]:
         forks = ", ".join(tables.short(session) for session in gone["held_by"])
         out.tell(f"Content that they share with these forks is kept until those are deleted, too: {forks}.")
+    if later := gone.get("later"):
+        out.tell(later)

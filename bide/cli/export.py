@@ -19,6 +19,7 @@ from bide.cli.files import Numbered, TreeName
 from bide.cli.flags import FLAGS, Flags, SessionName
 from bide.core.limits import TOLD_BYTES
 from bide.core.refusals import Refused
+from bide.snapshots.left_out import Tail
 
 
 async def export(
@@ -32,44 +33,75 @@ async def export(
     checkpoint: Numbered = None,
     tree: TreeName = "workspace",
     path: Annotated[str, Parameter(help="Only what is there: a folder or a file.")] = "",
+    skip_damaged: Annotated[
+        bool, Parameter(help="Of a damaged checkpoint write all that is whole; exit code 1 when something is not.")
+    ] = False,
     force: Annotated[bool, Parameter(help="Replace a file that is there.")] = False,
     flags: Flags = FLAGS,
-) -> None:
+) -> int:
     """Take a checkpoint out. The archive is exact: modes, times, links, holes and extended attributes are in it.
 
     With the keys and the blobs anybody can read the checkpoint: see docs/reference/checkpoint-format.md.
     """
-    if bool(tar) == bool(keys):
+    if tar and keys:
+        raise WrongUse("--tar and --keys are two commands.", "Say one of them at a time.")
+    if not tar and not keys:
         raise WrongUse("Say what to write: --tar FILE or --keys FILE.", "`-` is stdout.")
+    if keys and (path or tree != "workspace" or skip_damaged):
+        raise WrongUse(
+            "Keys open a whole checkpoint, and no part of it.", "Leave out --path, --tree and --skip-damaged."
+        )
     target = tar or keys
     if flags.json and target == "-":
         raise WrongUse("With --json stdout is for JSON.", "Name a file.")
     if target != "-" and not force:
         _require_free(target)
+    tail = Tail()
     async with flags.client() as client:
         named, n = await client.session_id(session), checkpoint or 0
         if tar:
-            source = client.export_tar(named, path, checkpoint=n, tree=tree)
+            source = client.export_tar(named, path, checkpoint=n, tree=tree, skip_damaged=skip_damaged)
         else:
             source = _one(msgspec.json.encode(await client.checkpoint_keys(named, checkpoint=n)) + b"\n")
         async with aclosing(source) as parts:
-            size = await _write(parts, target, 0o600 if keys else 0o666, force=force)
+            try:
+                size = await _write(parts, target, 0o600 if keys else 0o666, tail, force=force)
+            except Refused as refused:
+                raise _broken_off(refused, tail, named) from None
+    lost = tail.lines() if skip_damaged else []
     if flags.json:
-        out.emit({"file": target, "bytes": size})
+        out.emit(
+            {"file": os.fsencode(target).decode(errors="backslashreplace"), "bytes": size}
+            | ({"lost": lost} if skip_damaged else {})
+        )
     elif target != "-":
         out.tell(f"{target}: {when.size(size)}.")
+    for line in lost if not flags.json else []:
+        out.tell(f"lost: {line}")
+    return 1 if lost else 0
+
+
+def _broken_off(refused: Refused, tail: Tail, session: str) -> Refused:
+    """What ends in the middle may end at damage: the server can only break off then."""
+    if refused.code != "unreachable" or not tail.size:
+        return refused
+    return Refused(
+        refused.code,
+        f"The archive broke off after {when.size(tail.size)}: the checkpoint is damaged, or the server was stopped.",
+        f"`bide fsck {session}` says which. With --skip-damaged all that is whole is written.",
+    )
 
 
 async def _one(content: bytes) -> AsyncGenerator[bytes, None]:
     yield content
 
 
-async def _write(parts: AsyncGenerator[bytes, None], target: str, mode: int, *, force: bool) -> int:
+async def _write(parts: AsyncGenerator[bytes, None], target: str, mode: int, tail: Tail, *, force: bool) -> int:
     """Writes a whole file or none. How many bytes."""
     if target == "-":
-        return await _poured(parts, sys.stdout.buffer)
+        return await _poured(parts, sys.stdout.buffer, tail)
     with _whole(target, mode, force=force) as file:
-        return await _poured(parts, file)
+        return await _poured(parts, file, tail)
 
 
 @contextmanager
@@ -96,11 +128,12 @@ def _whole(target: str, mode: int, *, force: bool) -> Iterator[BinaryIO]:
         raise Refused("bad_value", f"{target} cannot be written: {error.strerror}.", "Name another file.") from None
 
 
-async def _poured(parts: AsyncGenerator[bytes, None], file: BinaryIO) -> int:
+async def _poured(parts: AsyncGenerator[bytes, None], file: BinaryIO, tail: Tail) -> int:
     size = told = 0
     progress = sys.stderr.isatty()
     async for part in parts:
         file.write(part)
+        tail.take(part)
         size += len(part)
         if progress and size - told >= TOLD_BYTES:
             told = size

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from bide.cli import inert, out, tables, when
 from bide.cli.flags import FLAGS, Count, Flags, SessionName
 from bide.client import Client, shapes
-from bide.core.limits import LIST_MAX
+from bide.core.limits import LIST_MAX, PRINTED_LINE_BYTES
 
 Numbered = Annotated[Count | None, Parameter(help="A checkpoint's number in `bide show`; else the newest.")]
 TreeName = Annotated[str, Parameter(help="What was saved: workspace, home or runtime.")]
@@ -53,17 +53,38 @@ async def _print(client: Client, session: str, path: str, checkpoint: int, tree:
     """As it is where a program reads; on a terminal nothing in it acts."""
     to_terminal = sys.stdout.isatty()
     async with aclosing(client.read_file(session, path, checkpoint=checkpoint, tree=tree)) as parts:
-        rest = b""
+        line = Line()
         async for part in parts:
             if to_terminal:
-                *whole, rest = (rest + part).split(b"\n")
-                for line in whole:
-                    out.say(inert.text(line.decode("utf-8", "replace")))
+                first, *others = part.split(b"\n")
+                line.grow(first)
+                for other in others:
+                    line.end()
+                    line.grow(other)
             else:
                 sys.stdout.buffer.write(part)
-        if rest:
-            out.say(inert.text(rest.decode("utf-8", "replace")))
+        if line.size:
+            line.end()
     sys.stdout.flush()
+
+
+class Line:
+    """A line of a file on its way to a terminal: its beginning, and how long it is in all."""
+
+    def __init__(self) -> None:
+        self._begins, self.size = bytearray(), 0
+
+    def grow(self, part: bytes) -> None:
+        """More of it has come."""
+        self._begins += part[: max(0, PRINTED_LINE_BYTES - len(self._begins))]
+        self.size += len(part)
+
+    def end(self) -> None:
+        """It is whole: it is said, and the next one begins."""
+        out.say(inert.text(self._begins.decode("utf-8", "replace")))
+        if left := self.size - len(self._begins):
+            out.tell(f"{when.size(left)} of this line are left out on a terminal; pipe the file to have all of it.")
+        self._begins, self.size = bytearray(), 0
 
 
 def _show(found: shapes.Files) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter, Token
 
 from bide.cli import when
+from bide.cli.commands import WrongUse
 from bide.client import Client
 
 CONNECTION = Group("Connection and output", sort_key=9)
@@ -58,12 +59,26 @@ def _count(type_: type, tokens: Sequence[Token]) -> int:
     return int(given)
 
 
+def _key(type_: type, tokens: Sequence[Token]) -> str:
+    given = tokens[0].value
+    if not (given.isascii() and given.isprintable()):
+        raise ValueError(f"{given[:80]!a} cannot be an idempotency key: it is letters, digits and signs of ASCII.")
+    return given
+
+
 Duration = Annotated[float, Parameter(converter=_duration, metavar="DURATION")]
 Moment = Annotated[datetime, Parameter(converter=_moment, metavar="WHEN")]
+KeyText = Annotated[str, Parameter(converter=_key, metavar="KEY")]
 Count = Annotated[int, Parameter(converter=_count, metavar="COUNT")]
 SessionName = Annotated[str, Parameter(help="The session's id, or the beginning of it.")]
 
 
 def text_of(given: str) -> str:
-    """The text itself; what is piped in where it is `-`."""
-    return sys.stdin.read().rstrip("\n") if given == "-" else given
+    """The text itself; what is piped in where it is `-`. Raises `WrongUse` for what is no text."""
+    try:
+        text = sys.stdin.read().rstrip("\n") if given == "-" else given
+        text.encode()
+    except UnicodeError:
+        what = "What is piped in" if given == "-" else ascii(given[:80])
+        raise WrongUse(f"{what} is not UTF-8 text.", "Convert it, e.g. with `iconv -t UTF-8`.") from None
+    return text

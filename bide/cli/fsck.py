@@ -86,6 +86,7 @@ def _say(one: shapes.Checked) -> None:
         out.say(f"  and {one['lost_more']} more")
     if base:
         out.say("  No session is lost by it: those that build upon it are checked on their own.")
+        out.say(f"  `bide project drop-base {inert.line(base)}` lets nothing more build upon it.")
 
 
 def _progress(count: int, size: int) -> None:

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from bide.cli import out, tables, when
 from bide.cli.flags import FLAGS, Flags, Moment, SessionName
 from bide.client import shapes
+from bide.core.keeping import KEPT_LONGER
 
 
 async def park(session: SessionName, /, *, flags: Flags = FLAGS) -> None:
@@ -44,7 +45,7 @@ async def extend(
     async with flags.client() as client:
         found = await client.extend(await client.session_id(session), until.isoformat().replace("+00:00", "Z"))
     _receipt(found, flags)
-    if not flags.json:
+    if not flags.json and found["how"] == KEPT_LONGER:
         out.tell(f"Until {when.local(until):%A %Y-%m-%d %H:%M %Z}, {when.span(_left_s(until))} from now.")
 
 

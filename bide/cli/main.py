@@ -66,6 +66,12 @@ def _run(words: Sequence[str]) -> int:
         # Loaded by name, as the commands are: who only asks what there is does not wait for all of it.
         code: int = importlib.import_module("bide.cli.app").call(words)
         return code
+    except UnicodeEncodeError:
+        odd = next((word for word in words if not _is_text(word)), None)
+        if odd is None:
+            raise
+        wrong = WrongUse(f"{odd!a} is not UTF-8 text.", "Only the names of files may be anything.")
+        return _refuse(wrong.problem(), USAGE, as_json=as_json)
     except WrongUse as wrong:
         return _refuse(wrong.problem(), USAGE, as_json=as_json)
     except Refused as refused:
@@ -73,6 +79,14 @@ def _run(words: Sequence[str]) -> int:
     except Unavailable as away:
         gone = Refused("store_unavailable", f"{away.what[:1].upper()}{away.what[1:]} is out of reach: {away.why}.")
         return _refuse(problem(gone), EXIT_CODE[gone.kind], as_json=as_json)
+
+
+def _is_text(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _refuse(shown: Mapping[str, object], code: int, *, as_json: bool) -> int:

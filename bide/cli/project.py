@@ -6,13 +6,16 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from bide.cli import erase, limits, out, tables, when
+from bide.cli import erase, inert, limits, out, tables, when
 from bide.cli.flags import FLAGS, Flags
 from bide.cli.run import repository as absolute
 from bide.client import shapes
 from bide.core.bounds import LIMITS
+from bide.core.quantities import amount
 from bide.core.refusals import Refused
+from bide.server import patterns
 from bide.server.settings import WORDS
+from bide.snapshots.scope import git_lost_to
 
 project = App(name="project", help="List, show, set up and delete projects.")
 Name = Annotated[str, Parameter(help="The project's name.")]
@@ -64,6 +67,10 @@ async def set_up(
             name, repository=absolute(repository) if repository else None, settings=own if settings else None
         )
     _print(found, flags)
+    words = found["settings"]
+    if settings and (lost := git_lost_to(patterns.split(str(words["exclude"])), patterns.split(str(words["include"])))):
+        out.tell(f"exclude leaves {lost} out of what is saved: what is committed and not pushed is gone after a park.")
+        out.tell("`include=.git/**` keeps it.")
 
 
 @project.command
@@ -71,6 +78,17 @@ async def rm(name: Name, /, *, flags: Flags = FLAGS) -> None:
     """Delete a project with all its sessions, unless a runner holds one of them. The repository is not touched."""
     async with flags.client() as client:
         erase.told(await client.delete_project(name), flags)
+
+
+@project.command
+async def drop_base(name: Name, /, *, flags: Flags = FLAGS) -> None:
+    """Drop what the project's sessions build upon, e.g. a damaged one. What is saved stays; the next clone makes another."""
+    async with flags.client() as client:
+        await client.drop_base(name)
+    if flags.json:
+        out.emit({"project": name, "base": None})
+    else:
+        out.say(f"Nothing builds upon the base of {inert.line(name)} any more; the next fresh clone makes another.")
 
 
 def _own(found: shapes.Project) -> dict[str, float | str]:
@@ -88,14 +106,16 @@ def _setting(given: str) -> tuple[str, float | str | None]:
         return name, None
     if name not in LIMITS:
         return name, value
+    unit = LIMITS[name].unit
     try:
         return name, float(value)
     except ValueError:
         pass
     try:
-        return name, when.duration(value)
+        return name, when.duration(value) if unit == "s" else when.bytes_of(value) if unit == "bytes" else float(value)
     except ValueError as error:
-        raise Refused("bad_value", f"{name}: {error}") from None
+        ours = str(error) if unit in ("s", "bytes") else f"{value[:80]!r} is not a whole number."
+        raise Refused("bad_value", f"{name}: {ours}", f"Its default is {amount(LIMITS[name].default, unit)}.") from None
 
 
 def _print(found: shapes.Project, flags: Flags) -> None:

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from bide.cli import limits, out, tables, when
 from bide.cli.commands import WrongUse
-from bide.cli.flags import FLAGS, Duration, Flags, text_of
+from bide.cli.flags import FLAGS, Duration, Flags, KeyText, text_of
 from bide.client import Client, shapes
 from bide.core.refusals import Refused
 
@@ -51,7 +51,7 @@ async def run(
         ),
     ] = "",
     dry_run: Annotated[bool, Parameter(help="Start nothing; print the limits that would hold.")] = False,
-    key: Annotated[str, Parameter(help="Idempotency key: the same key is the same session.")] = "",
+    key: Annotated[KeyText, Parameter(help="Idempotency key: the same key is the same session.")] = "",
     flags: Flags = FLAGS,
 ) -> int:
     """Start a session on a repository. It works on by itself; `bide attach` follows it."""

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from bide.cli import out, tables
-from bide.cli.flags import FLAGS, Flags, SessionName, text_of
+from bide.cli.flags import FLAGS, Flags, KeyText, SessionName, text_of
 from bide.client import shapes
 
 Text = Annotated[str, Parameter(help="The message; `-` reads it from stdin.", allow_leading_hyphen=True)]
-Key = Annotated[str, Parameter(help="Idempotency key: sending twice with one key is one message.")]
+Key = Annotated[KeyText, Parameter(help="Idempotency key: sending twice with one key is one message.")]
 
 
 async def send(

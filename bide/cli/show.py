@@ -97,7 +97,11 @@ def _section(title: str, entries: Sequence[str]) -> str:
 
 def _last(entries: Sequence[str], count: int) -> Sequence[str]:
     left = len(entries) - count
-    return entries if left <= 0 else [f"  ({left} earlier ones: --json has them)", *entries[left:]]
+    return (
+        entries
+        if left <= 0
+        else [f"  ({left} earlier one{'s: --json has them' if left > 1 else ': --json has it'})", *entries[left:]]
+    )
 
 
 def _question(one: shapes.Question) -> str:

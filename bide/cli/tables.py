@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bide.cli import inert, when
 from bide.client import shapes
+from bide.core.keeping import KEPT_LONGER
 
 WIDTH, PIPED_WIDTH, NARROWEST = 80, 120, 40
 SHORT_ID = 13  # as far as the time in an id goes: ids of different milliseconds differ within it
@@ -112,6 +113,10 @@ def receipt(found: shapes.Receipt) -> str:
     kind, status, how = found["type"].removeprefix("user."), found["status"], found["how"] or ""
     session = short(found["session_id"])
     match kind, status:
+        case ("extend", "consumed") if how == KEPT_LONGER:
+            return "It is kept longer."
+        case ("extend", "consumed"):
+            return f"{how[:1].upper()}{how[1:]}."
         case ("park" | "interrupt" | "resume", "consumed") if how and how != "resumed":
             return f"{how[:1].upper()}{how[1:]}."
         case ("park", "accepted"):
@@ -130,8 +135,6 @@ def receipt(found: shapes.Receipt) -> str:
             return "It stops and is saved first, then it goes back; `bide ps` shows when it is done."
         case ("rewind", "consumed"):
             return f"{how[:1].upper()}{how[1:]}. A message goes on from there."
-        case ("extend", "consumed"):
-            return "It is kept longer."
         case ("message" | "answer", "accepted"):
             return f"The {kind} is accepted; session {session} gets it."
     what = {"message": "The message", "answer": "The answer"}.get(kind, f"The order to {kind}")

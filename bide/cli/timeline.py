@@ -224,7 +224,10 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "session.created": _created,
     "session.queued": lambda b: ("session", f"queued: {b['reason']}" if b["reason"] else "queued"),
     "session.leased": lambda b: ("session", f"taken by runner {b['runner_name'] or b['runner']}"),
-    "session.resuming": lambda b: ("session", f"resumes from checkpoint {b['checkpoint']}"),
+    "session.resuming": lambda b: (
+        "session",
+        f"resumes from checkpoint {b['checkpoint']}" if b["checkpoint"] else "resumes in a fresh workspace",
+    ),
     "session.parking": lambda b: ("session", f"parks: {b['reason']}"),
     "session.parked": _parked,
     "session.interrupted": lambda b: ("session", f"lost its runner: {b['reason']}"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import threading
 import time
 from collections.abc import Collection
@@ -15,7 +16,8 @@ from bide.cli import local_runner, out, tables
 from bide.cli.flags import Count, Duration
 from bide.cli.tending import Tending
 from bide.client import shapes
-from bide.core.limits import SLOTS_DEFAULT
+from bide.client.connection import kept
+from bide.core.limits import SLOTS_DEFAULT, SLOTS_MAX
 from bide.core.refusals import Refused, Unavailable
 from bide.server import serve
 from bide.server.config import load
@@ -31,11 +33,15 @@ def up(
     ] = None,
     database: Annotated[
         str | None,
-        Parameter(help="sqlite:PATH or postgresql://…, which servers may share. Else bide.sqlite in the folder."),
+        Parameter(
+            help="sqlite:PATH or postgresql://…, which servers may share. Else as before; at first bide.sqlite in the folder."
+        ),
     ] = None,
     blobs: Annotated[
         str | None,
-        Parameter(help="file:FOLDER or s3://BUCKET/PREFIX, one for all servers of a database. Else in the folder."),
+        Parameter(
+            help="file:FOLDER or s3://BUCKET/PREFIX, one for all servers of a database. Else as before; at first in the folder."
+        ),
     ] = None,
     no_runner: Annotated[bool, Parameter(help="Only the server.")] = False,
     slots: Annotated[Count, Parameter(help="How many sessions the runner works on at once (4).")] = SLOTS_DEFAULT,
@@ -51,6 +57,8 @@ def up(
     flags = {"data": str(data) if data else None, "listen": listen, "database": database, "blobs": blobs}
     environ = {name: value for name, value in os.environ.items() if name not in local_runner.VARIABLES}
     config = load(flags | {"lease_s": lease}, environ)
+    if not no_runner and slots > SLOTS_MAX:
+        raise Refused("bad_value", f"A runner can have 1 to {SLOTS_MAX} slots, not {slots}.")
     wanted = None if no_runner else slots
     opening = _Opening(wanted, configured=bool(config.owner_token), json=json)
     try:
@@ -122,6 +130,8 @@ class _Opening:
                 " the enrolment token: BIDE_ENROLMENT_TOKEN of this server."
             )
         goes_on = "; the runner goes on" if runner is not None else ""
+        if serving.data != kept(os.environ):
+            out.say(f"Commands find this server after `export BIDE_HOME={shlex.quote(str(serving.data))}`.")
         out.say(f"Hand over a task with `bide run REPO TASK`. Ctrl-C ends the server{goes_on}.")
 
     def left(self) -> int:

@@ -13,6 +13,7 @@ from bide.core.quantities import span as span
 
 _UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([kmgt]?)(i?b)?)")
 _SPOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|an?) ?(second|minute|hour|day|week)s?")
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])|(1[0-2]|0?[1-9])(?::([0-5][0-9]))? ?([ap])m|(noon)")
 _DAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
@@ -33,6 +34,15 @@ def duration(text: str) -> float:
     if seconds > DURATION_S_MAX:
         raise ValueError(f"{text!r} is longer than ten years.")
     return seconds
+
+
+def bytes_of(text: str) -> float:
+    """Bytes of `5GiB`, `500 MB`, `100k`; raises ValueError with a sentence."""
+    found = _SIZE.fullmatch(text.strip().lower())
+    if found is None:
+        raise ValueError(f"{text!r} is not a size. Write 5GiB, 500MB, or a number of bytes.")
+    power = " kmgt".index(found[2] or " ")
+    return float(round(float(found[1]) * (1000 if found[3] == "b" else 1024) ** power))
 
 
 def moment(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:

@@ -10,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from bide.client import shapes
+from bide.client.problems import refuse
 from bide.client.transport import Transport
 
 WORKSPACE = "workspace"
@@ -47,10 +48,13 @@ class Archives:
         return cast("shapes.Diff", await self._transport.ask("GET", f"{_at(session)}/diff", query=query))
 
     async def export_tar(
-        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE
+        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE, skip_damaged: bool = False
     ) -> AsyncGenerator[bytes, None]:
-        """A tree of a checkpoint, or what is at a path of it, as a tar archive in parts. Raises when they break off."""
+        """A tree of a checkpoint, or what is at a path of it, as a tar archive in parts. Raises when they break off. With
+        `skip_damaged` it has all that is whole, and what is not stands in its last file, bide-lost.txt.
+        """
         query = {name: value for name, value in _place(path, checkpoint, tree).items() if name != "checkpoint"}
+        query |= {"skip_damaged": "true"} if skip_damaged else {}
         async with self._transport.download(
             "GET", f"{_at(session)}/checkpoints/{checkpoint}/tar", query=query
         ) as parts:
@@ -66,7 +70,7 @@ class Archives:
         body = {"session": session, "deep": deep}
         async with self._transport.download("POST", "/v1/fsck", body=body) as parts:
             async for line in _lines(parts):
-                yield cast("shapes.Checked", msgspec.json.decode(line))
+                yield cast("shapes.Checked", self._read(line))
 
     async def strays(self) -> AsyncGenerator[shapes.Stray, None]:
         """What lies in the blob store that nobody can open, and keys whose objects are not there; no checkpoint that is
@@ -74,7 +78,14 @@ class Archives:
         """
         async with self._transport.download("GET", "/v1/fsck/strays") as parts:
             async for line in _lines(parts):
-                yield cast("shapes.Stray", msgspec.json.decode(line))
+                yield cast("shapes.Stray", self._read(line))
+
+    def _read(self, line: bytes) -> Any:
+        """A line of a long answer; raises when it says why the answer breaks off."""
+        found = msgspec.json.decode(line)
+        if "code" in found:
+            refuse(found["status"], line, self._transport.servers.now)
+        return found
 
 
 async def _lines(parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

@@ -42,8 +42,13 @@ def on_loopback(url: str) -> bool:
 
 
 def home(environ: Mapping[str, str]) -> Path:
-    """The folder of `client.json`: `$BIDE_HOME`, else `.bide` in the home folder."""
+    """`$BIDE_HOME`, else `.bide` in the home folder."""
     return Path(environ.get("BIDE_HOME") or Path.home() / ".bide").absolute()
+
+
+def kept(environ: Mapping[str, str]) -> Path:
+    """The folder of `client.json`, which is that of a server's data: `$BIDE_DATA`, else `home`."""
+    return Path(environ.get("BIDE_DATA") or home(environ)).expanduser().absolute()
 
 
 def recorded(folder: Path) -> Connection | None:
@@ -61,7 +66,7 @@ def find(server: str = "", token: str = "", environ: Mapping[str, str] | None = 
     Raises `Refused('unreachable')` when no server is named anywhere, `Refused('bad_value')` for what is no address.
     """
     environ = os.environ if environ is None else environ
-    known = recorded(home(environ))
+    known = recorded(kept(environ))
     url = server or environ.get("BIDE_SERVER", "") or (",".join(known.urls) if known else "")
     if not url:
         raise Refused(

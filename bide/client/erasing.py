@@ -26,5 +26,9 @@ class Erasing:
         """Deletes a project with all its sessions."""
         return await self._erase(f"projects/{quote(name, safe='')}")
 
+    async def drop_base(self, name: str) -> None:
+        """Drops what the sessions of a project build upon: whoever saves anew saves all, and a new clone makes another base."""
+        await self._transport.ask("DELETE", f"/v1/projects/{quote(name, safe='')}/base")
+
     async def _erase(self, what: str) -> shapes.Erased:
         return cast("shapes.Erased", await self._transport.ask("DELETE", f"/v1/{what}"))

@@ -280,16 +280,18 @@ class FileDiff(TypedDict):
     size: int
     files: int
     binary: bool
-    large: bool
-    cut: bool
+    left_out: Literal["", "bytes", "lines"]
     patch: str | None
     patch_b64: str | None
 
 
 class Diff(TypedDict):
-    """What differs between two checkpoints."""
+    """What differs between two checkpoints. `since_is`: what the older one holds, the fresh clone, what the session was
+    forked from, the first state that was saved (something may have changed before), or a later one.
+    """
 
     since: int
+    since_is: Literal["clone", "fork", "first", "later"]
     checkpoint: int
     tree: str
     items: list[FileDiff]
@@ -337,6 +339,7 @@ class Erased(TypedDict):
     status: str
     deleted: list[str]
     held_by: list[str]
+    later: str
 
 
 class Limit(TypedDict):

@@ -213,10 +213,12 @@ class SyncClient:
         return self._do(self._client.diff(session, path, since=since, checkpoint=checkpoint, tree=tree, cursor=cursor))
 
     def export_tar(
-        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE
+        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE, skip_damaged: bool = False
     ) -> Generator[bytes, None, None]:
         """A tree of a checkpoint as a tar archive, in parts."""
-        return self._each(self._client.export_tar(session, path, checkpoint=checkpoint, tree=tree))
+        return self._each(
+            self._client.export_tar(session, path, checkpoint=checkpoint, tree=tree, skip_damaged=skip_damaged)
+        )
 
     def checkpoint_keys(self, session: str, *, checkpoint: int = 0) -> dict[str, Any]:
         """What opens a checkpoint without bide."""
@@ -241,6 +243,10 @@ class SyncClient:
     def delete_project(self, name: str) -> shapes.Erased:
         """Deletes a project with all its sessions."""
         return self._do(self._client.delete_project(name))
+
+    def drop_base(self, name: str) -> None:
+        """Drops what the sessions of a project build upon; a new clone makes another."""
+        self._do(self._client.drop_base(name))
 
     def events(self, session: str, *, after: int = 0, limit: int = 100) -> shapes.Items[shapes.Event]:
         """A page of the log."""

@@ -49,6 +49,10 @@ class Transport:
 
         Raises what the server refuses, and `Refused('unreachable')` when it cannot be asked.
         """
+        if not (key.isascii() and key.isprintable()):
+            raise Refused(
+                "bad_value", f"{key[:80]!a} cannot be an idempotency key.", "Use letters, digits and signs of ASCII."
+            )
         headers = (_JSON if body is not None else {}) | ({"idempotency-key": key} if key else {})
         content = None if body is None else msgspec.json.encode(body)
         given = {name: value for name, value in (query or {}).items() if value not in ("", None)}

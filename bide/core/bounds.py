@@ -48,7 +48,7 @@ LIMITS: dict[str, Limit] = dict(
         _limit("checkpoint_interval_s", n.CHECKPOINT_INTERVAL_S, "s", 10, n.CHECKPOINT_INTERVAL_S_MAX,
                "Within a long turn work is saved this often; also at each turn end and before parking."),
         _limit("checkpoints_kept", n.CHECKPOINTS_KEPT, "count", n.CHECKPOINTS_KEPT_MIN, n.CHECKPOINTS_KEPT_MAX,
-               "The latest checkpoints of a session that are kept; older ones are dropped as new ones are made."),
+               "The latest checkpoints of a session that are kept, besides its first; others are dropped as new ones are made."),
         _limit("workspace_bytes", n.WORKSPACE_BYTES, "bytes", n.WORKSPACE_BYTES_MIN, n.WORKSPACE_BYTES_MAX,
                "The most that a checkpoint of workspace and home may hold: the bytes in files, a file with several names "
                "once, holes in sparse files and what is left out not at all; compression and what it shares with other "
@@ -142,7 +142,7 @@ def _set(limit: Limit | None, name: str, value: float, origin: Layer) -> Limit:
         low, high = amount(limit.min, limit.unit), amount(limit.max, limit.unit)
         raise Refused(
             "bad_setting",
-            f"{name} can be {low} to {high}, not {value:g} {limit.unit}.",
+            f"{name} can be {low} to {high}, not {amount(value, limit.unit) if 0 <= value <= 1000 * limit.max else f'{value:g}'}.",
             f"Its default is {amount(limit.default, limit.unit)}.",
         )
     return replace(limit, value=value, origin=origin)

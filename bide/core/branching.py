@@ -7,7 +7,7 @@ checkpoint, and what came after stays as a line of its own, to which a later rew
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NoReturn
+from typing import Literal, NoReturn
 
 from msgspec.structs import replace
 
@@ -23,10 +23,12 @@ from bide.core.recovery import kept_until
 from bide.core.refusals import Refused
 from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, at_rest, deliverable, rewinding
 
+Origin = Literal["clone", "fork", "first", "later"]
+
 
 def kept(s: Session, saves: Iterable[f.Checkpoint]) -> tuple[f.Checkpoint, ...]:
-    """Those of the checkpoints ever saved of a session that one can go back to: the latest, those it stands on, and the
-    one that it is about to go back to.
+    """Those of the checkpoints ever saved of a session that one can go back to: the first, from which all that it changed
+    is told, the latest, those it stands on, and the one that it is about to go back to.
     """
     if s.environment.state == "expired":
         return ()
@@ -34,7 +36,9 @@ def kept(s: Session, saves: Iterable[f.Checkpoint]) -> tuple[f.Checkpoint, ...]:
     latest = saves[-int(value_of(s.limits, "checkpoints_kept")) :]
     next_one = [one for one in saves if wanted and one.n == wanted.checkpoint]
     standing = [one for one in (s.earlier, s.checkpoint) if one is not None]
-    return tuple(sorted({one.n: one for one in (*latest, *next_one, *standing)}.values(), key=lambda one: one.n))
+    return tuple(
+        sorted({one.n: one for one in (*saves[:1], *latest, *next_one, *standing)}.values(), key=lambda one: one.n)
+    )
 
 
 def line(saves: Iterable[f.Checkpoint], last: f.Checkpoint | None) -> tuple[f.Checkpoint, ...]:
@@ -60,6 +64,18 @@ def require(s: Session, saves: Iterable[f.Checkpoint], n: int) -> f.Checkpoint:
     if found is None:
         _gone(n, kept(s, saves))
     return found
+
+
+def origin(s: Session, saves: Iterable[f.Checkpoint], one: f.Checkpoint) -> Origin:
+    """What a checkpoint holds, for whoever compares with it: the fresh clone, what the session was forked from, the first
+    state that was saved, though work may have been done before, or a later one.
+    """
+    first = next(iter(saves), None)
+    if first is None or one.n != first.n:
+        return "later"
+    if s.forked_from is not None:
+        return "fork"
+    return "clone" if not one.turn and not one.turn_open and one.consistency == "quiet" else "first"
 
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -102,7 +118,7 @@ def _begun(s: Session, command: c.Fork, source: f.Checkpoint, now: float) -> Dra
     )  # fmt: skip
     d.add(
         f.Created(
-            project=s.project, runtime=s.runtime, title=(command.title or f"{s.title} (fork)")[:TITLE_CHARS],
+            project=s.project, runtime=s.runtime, title=(command.title or f"{s.title.removesuffix(' (fork)')} (fork)")[:TITLE_CHARS],
             ticket=s.ticket, pool=s.pool, repository=s.workspace.repository, branch=source.workspace.branch,
             model=s.model, runtime_session_id=source.runtime_session_id or s.runtime_session_id,
             environment_id=ids.mint(now, d.session_id, "environment", 0), author=command.author, limits=s.limits,
@@ -175,6 +191,7 @@ def _go_back(d: Draft, input_id: str, target: f.Checkpoint, before: f.Checkpoint
     for question in s.questions:
         if question.kind == "loss" or not _asked_before(s, question.id, shared):
             d.add(f.QuestionWithdrawn(question_id=question.id, reason=unasked))
+    _ask_again(d, abandoned, restored, shared, target)
     answers = [
         p for p in s.inputs if p.type == "user.answer" and p.status == "accepted" and p.question_id in s.asked_at_n
     ]
@@ -193,6 +210,23 @@ def _go_back(d: Draft, input_id: str, target: f.Checkpoint, before: f.Checkpoint
         d.add(f.Receipt(input_id=gone, status="abandoned", how=f"its question is gone: {unasked}"))
     for again in restored:
         d.add(f.Receipt(input_id=again, status="consumed", how=f"contained in checkpoint {target.n}"))
+
+
+def _ask_again(
+    d: Draft, abandoned: tuple[str, ...], restored: tuple[str, ...], shared: f.Checkpoint | None, target: f.Checkpoint
+) -> None:
+    """A question whose answer is left behind waits again; one that the target holds an answer to does not."""
+    s = d.s
+    left = {one.question.id: one.question for one in s.answered if one.input_id in abandoned}
+    found = {one.question.id for one in s.answered if one.input_id in restored}
+    is_open = {question.id for question in s.questions}
+    for question in left.values():
+        if question.id not in is_open and _asked_before(s, question.id, shared):
+            d.add(f.QuestionAsked(question=question))
+            is_open.add(question.id)
+    for question_id in sorted(found & is_open):
+        reason = f"checkpoint {target.n}, to which the session went, contains an answer to it"
+        d.add(f.QuestionWithdrawn(question_id=question_id, reason=reason))
 
 
 def _inputs(of: tuple[f.Checkpoint, ...]) -> list[str]:

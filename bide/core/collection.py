@@ -6,24 +6,28 @@ Rows of keys belong to a family: a session and its forks, or the base of a proje
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Mapping
 
 from msgspec import Struct
 
 from bide.core.branching import kept
 from bide.core.facts import Checkpoint
-from bide.core.keyring import ID_SIZE
+from bide.core.keyring import ID_SIZE, NUMBER
 from bide.core.limits import BASE_SETTLED_S, PIN_S
 from bide.core.session import Lifecycle, Session
 
 
 class RootRow(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A sealed root: its key, wrapped, and the packs it names. `of`: the bases that some of them came with."""
+    """A sealed root: its key, wrapped, and the packs it names. `of`: the bases that some of them came with. `spoiled`: a
+    base whose packs nothing is built upon any more.
+    """
 
     key: bytes
     packs: bytes  # their ids, one after another
     at: float
     of: tuple[str, ...] = ()
+    spoiled: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,8 +59,8 @@ def session_of(root: str) -> str:
 
 def place_of(root: str) -> tuple[int, int]:
     """Epoch and number of a root; (-1, -1) for a name that no capture gives."""
-    epoch, _, n = root.rpartition("/")[2].partition("-")
-    return (int(epoch), int(n)) if epoch.isdecimal() and n.isdecimal() else (-1, -1)
+    found = re.fullmatch(f"({NUMBER})-({NUMBER})", root.rpartition("/")[2])
+    return (int(found[1]), int(found[2])) if found else (-1, -1)
 
 
 def wanted(member: Member) -> frozenset[str]:
@@ -88,10 +92,16 @@ def dead_roots(roots: Iterable[str], members: Mapping[str, Member], pinned: Coll
     )
 
 
-def dead_bases(roots: Mapping[str, RootRow], current: str, used: Collection[str], now: float) -> frozenset[str]:
-    """Roots of a project's base that were replaced and that no session builds upon; `used`: those that one does."""
+def dead_bases(
+    roots: Mapping[str, RootRow], standing: Collection[str], used: Collection[str], now: float
+) -> frozenset[str]:
+    """Roots of a project's base that are not the one it has, nor one that is offered, and that no session builds upon;
+    `used`: those that one does.
+    """
     return frozenset(
-        root for root, row in roots.items() if root != current and root not in used and now - row.at >= BASE_SETTLED_S
+        root
+        for root, row in roots.items()
+        if root not in standing and root not in used and now - row.at >= BASE_SETTLED_S
     )
 
 

@@ -9,6 +9,7 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core.evolve_saved import begun_after, checkpoint_after, environment_after, keeping_after, kept, rewound_after
 from bide.core.limits import (
+    ANSWERED_MAX,
     CANCELLING_S,
     CLOSED_MAX,
     FILES_NOTED_MAX,
@@ -19,6 +20,7 @@ from bide.core.limits import (
 from bide.core.session import (
     NEXT,
     RUNTIME_INPUTS,
+    Answered,
     Environment,
     EnvironmentState,
     Lease,
@@ -193,14 +195,26 @@ def _questioned(s: Session, e: f.Envelope) -> Session:
     fact = e.fact
     match fact:
         case f.QuestionAsked(question=question):
-            s = replace(s, questions=(*s.questions, question), asked_at_n={**s.asked_at_n, question.id: (e.epoch, e.n)})
+            s = _open(s, question, (e.epoch, e.n))
         case f.QuestionAnswered(question_id=question_id, by=by):
-            s = _closed(s, question_id, "answered", by)
+            s = _closed(_remembered(s, question_id, fact.input_id), question_id, "answered", by)
         case f.QuestionDeclined(question_id=question_id, by=by):
-            s = _closed(s, question_id, "declined", by)
+            s = _closed(_remembered(s, question_id, fact.input_id), question_id, "declined", by)
         case f.QuestionWithdrawn(question_id=question_id, reason=reason):
             s = _closed(s, question_id, "withdrawn", reason)
     return retimed(s, e.time)
+
+
+def _open(s: Session, question: f.Question, at: tuple[int, int]) -> Session:
+    """One that is opened again, and not by its runner, was asked when it was."""
+    closed = {k: v for k, v in s.closed.items() if k != question.id}
+    asked_at = {**s.asked_at_n, question.id: s.asked_at_n.get(question.id, at) if at[1] < 0 else at}
+    return replace(s, questions=(*s.questions, question), closed=closed, asked_at_n=asked_at)
+
+
+def _remembered(s: Session, question_id: str, input_id: str) -> Session:
+    found = (Answered(question=q, input_id=input_id) for q in s.questions if q.id == question_id and q.kind != "loss")
+    return replace(s, answered=(*s.answered, *found)[-ANSWERED_MAX:])
 
 
 def _closed(s: Session, question_id: str, status: str, why: str) -> Session:
@@ -268,7 +282,7 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             environment = replace(s.environment, state="saving")
             return replace(
                 s, parking=reason, environment=environment, since=now, phase_until=now + PARKING_S,
-                window_until=0.0,
+                window_until=0.0, reason="",  # what comes now is about the park
             )  # fmt: skip
         case f.Interrupted(reason=reason):
             window = s.limits["recovery_window_s"] if s.unsaved.turns and not fact.revoked else 0.0

@@ -7,7 +7,18 @@ from msgspec.structs import replace
 from bide.core import facts as f
 from bide.core.limits import REPORT_LINES_MAX, REPORT_LOST_MAX
 from bide.core.quantities import utc
-from bide.core.session import OVER_QUOTA, Environment, Pending, Session, Unsaved, blocked, retimed, stopping, stopping_s
+from bide.core.session import (
+    OVER_QUOTA,
+    Environment,
+    Pending,
+    Session,
+    Unsaved,
+    blocked,
+    kept_until,
+    retimed,
+    stopping,
+    stopping_s,
+)
 
 
 def environment_after(s: Session, e: f.Envelope) -> Session:
@@ -67,6 +78,8 @@ def keeping_after(s: Session, e: f.Envelope) -> Session:
     """After a fact about how long the session is kept."""
     fact = e.fact
     if isinstance(fact, f.UserExtend):
+        if fact.until < kept_until(s, e.time):
+            return s
         return replace(kept(s, fact.until, e.time), extended_until=fact.until)
     assert isinstance(fact, f.Expiring)
     return replace(s, expires_at=fact.expires_at, warned_at=e.time)
@@ -83,7 +96,8 @@ def checkpoint_after(s: Session, e: f.Envelope) -> Session:
     if isinstance(fact, f.CheckpointFlagged):
         return replace(s, flagged=fact.what, reason=fact.reason)
     if isinstance(fact, f.CheckpointFailed):
-        s = replace(s, reason=fact.reason, too_much=fact.code == OVER_QUOTA)
+        unsaved = replace(s.unsaved, why=fact.reason)
+        s = replace(s, reason=fact.reason, too_much=fact.code == OVER_QUOTA, unsaved=unsaved)
         if s.parking and (fact.retry_at or s.too_much):
             environment = replace(s.environment, state="ready")
             until = e.time + stopping_s(s) if stopping(s) else 0.0  # it was to stop in any case
@@ -99,6 +113,7 @@ def checkpoint_after(s: Session, e: f.Envelope) -> Session:
     after = replace(
         s, checkpoint=saved, earlier=s.checkpoint or s.earlier, inputs=inputs, workspace=saved.workspace,
         checkpoint_n=max(s.checkpoint_n, saved.n), flagged=(), too_much=False, unsaved=Unsaved(turns=turns, since=e.time if turns else 0.0),
+        reason="" if s.reason == s.unsaved.why else s.reason,
     )  # fmt: skip
     return retimed(after, e.time) if s.too_much else after
 

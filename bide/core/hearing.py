@@ -74,5 +74,5 @@ def ready_facts(event: r.Ready, runtime: str, isolation: str, started: bool, res
         )
     if resumed:
         rung: Literal["native", "replayed", "fresh"] = "fresh" if event.rung == "new" else event.rung
-        reason = event.reason or ("there was no conversation to restore" if rung == "fresh" else "")
+        reason = event.reason or ("no conversation could be restored" if rung == "fresh" else "")
         yield f.RuntimeResumed(rung=rung, reason=reason, version=event.version, runtime_session_id=chosen)

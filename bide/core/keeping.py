@@ -16,8 +16,9 @@ from bide.core.quantities import size, span, utc
 from bide.core.recovery import end
 from bide.core.refusals import Refused
 from bide.core.retention import next_moment, notice_s
-from bide.core.session import Lifecycle, Session, at_rest, is_kept
+from bide.core.session import Lifecycle, Session, at_rest, is_kept, kept_until
 
+KEPT_LONGER = "kept longer"
 FORGOTTEN = "Nobody came back to it while it was kept; its workspace and conversation are deleted."
 
 
@@ -70,21 +71,24 @@ def require_state(s: Session) -> None:
 
 
 def extend(d: Draft, command: c.Extend) -> None:
-    """Moves the end of the keeping further away, never nearer."""
+    """Moves the end of the keeping further away, never nearer: who wants it kept for less has that already."""
     require_kept(d.s)
     s, longest = d.s, value_of(d.s.limits, "retention_max_s")
-    kept = s.expires_at if at_rest(s) else max(s.extended_until, d.now + s.limits["retention_s"])
+    kept = kept_until(s, d.now)
+    if command.until <= d.now:
+        raise Refused("bad_value", f"{utc(command.until)} is over.", "Name a later time.")
     if command.until > d.now + longest:
         raise Refused(
             "bad_value",
             f"It can be kept until {utc(d.now + longest)} at the latest: {span(longest)} from now.",
             "That is retention_max_s of its project; see `bide limits`.",
         )
+    how = KEPT_LONGER
     if command.until < kept:
-        usual = "" if at_rest(s) else " in any case: it runs, and its retention begins when it parks or ends"
-        raise Refused("bad_value", f"It is kept until {utc(kept)}{usual}.", "Name a later time, or leave it as it is.")
+        usual = "already" if at_rest(s) else "in any case: it runs, and its retention begins when it parks or ends"
+        how = f"it is kept until {utc(kept)} {usual}"
     d.add(f.UserExtend(id=command.id, until=command.until), actor=command.author)
-    d.add(f.Receipt(input_id=command.id, status="consumed", how="kept longer"))
+    d.add(f.Receipt(input_id=command.id, status="consumed", how=how))
 
 
 # -- how much ---------------------------------------------------------------------------------------------------------

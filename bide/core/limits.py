@@ -76,6 +76,7 @@ LOCKS_LOOKED_MAX = 100_000  # names looked at for stale locks of git
 FULL_BYTES = 1 * MIB  # a disk with less than this is full: nothing but a few small files could be written
 GIT_QUICK_S = 30.0  # status and the like
 UPLOAD_TRIES_S = (1.0, 2.0, 5.0, 15.0, 30.0)  # waits between tries; the last one repeats
+CLONE_SAVE_S = 2.0  # the first turn waits so long for the save of the fresh clone: a runtime takes as long to start
 CHECKPOINT_INTERVAL_S = 10 * MINUTE  # within a long turn
 CHECKPOINT_INTERVAL_S_MAX = 1 * DAY  # more is no saving within a turn
 NAME_TAKEN_S = 5.0  # until a runner whose name is taken asks again: the other's silence is measured in leases
@@ -119,6 +120,11 @@ BLOB_PART_BYTES = 4 * MIB  # an object passes through the server's memory in par
 BLOBS_BUFFERED_MAX = 4  # uploads to an object store that the server holds whole at once; the others wait their turn
 BLOB_SIGNED_S = 15 * MINUTE  # a signed URL: a pack on a slow line, and no longer should somebody else see it
 BLOB_SIGNED_MAX = 100  # keys of one request
+WAITS_BYTES = 1 * KIB  # why a save waits: several processes write it to one pipe, which keeps 4 KiB in one piece
+BLOB_MARK_S = 1.0  # a look at which store it is holds for writes so long: a disk does not come and go faster
+BLOB_MARK_ROOTS = 20  # newest checkpoints, one of which tells the store of a database from before there were marks
+UPLOAD_SILENT_S = 30.0  # of an object on its way in: a line that carries nothing for so long is dead
+UPLOAD_S = 15 * MINUTE  # for the whole of it, as long as a signed URL is good: one byte now and then holds nothing up
 
 MODEL_S = 15 * MINUTE  # silence of the model within one answer: long thinking, no bytes
 LINGER_S = 2.0  # open requests at the gateway get this long when the runner goes
@@ -130,6 +136,8 @@ FREEZE_LOOK_S = 0.001  # between looks at what still acts: it can fork meanwhile
 IDLE_TICK_S = 1.0  # the runner's machine is told the time at least this often
 TICK_MIN_S = 0.02  # and at most this often
 SNAPSHOT_THREADS = 4  # restores and captures at once on one runner; more would only fight for its disk
+
+ENDING_THREADS = 16  # that end what sessions leave, in milliseconds, or REAP_S where the kernel holds a process
 
 COST_USD_MAX = 1e6  # of one report: what is more is a runtime's mistake, and must not spoil the sum
 COST_TOKENS_MAX = 10**12
@@ -160,6 +168,9 @@ FACT_BATCH_BYTES = 4 * MIB  # half of what one request may have
 CALLS_MAX = 200  # answered tool calls that a lease remembers: a runtime repeats the last ones, if any
 QUESTIONS_MAX = 50  # open ones of one session
 CLOSED_MAX = 50  # closed questions a session remembers, so that a late answer hears what became of its question
+ANSWERED_MAX = (
+    20  # answered questions a session keeps whole, to ask them again where it goes back to before their answers
+)
 FILES_NOTED_MAX = 50  # files of unsaved work that a session can name; the latest
 REPORT_LOST_MAX = 10  # losses told to the model one by one: it has to read them before it works
 OPTION_BYTES = 1 * KIB
@@ -167,6 +178,9 @@ TEXT_BYTES = 64 * KIB  # one text in an event; longer ones are cut with a mark
 CUT_MARK_BYTES = 64  # by so much a text that was cut may be longer: the mark that says so
 TOOL_OUTPUT_BYTES = 16 * KIB  # one tool result in an event
 TRANSCRIPT_BYTES = 256 * MIB  # a conversation file; a larger one is not a conversation
+TRANSCRIPT_LINES_MAX = 500_000  # and its lines, which have more than 500 bytes: short ones take as long to be read
+GIT_HEAD_BYTES = 1 * KIB  # what HEAD or a branch says: a hash, or a name of which each part is a file's
+GIT_REFS_BYTES = 32 * MIB  # its list of packed branches and tags, some 400,000; of more the head is not told
 LINE_BYTES = 64 * MIB  # one line of a runtime; longer ones are skipped with a mark
 RAW_BYTES = 4 * KIB
 BODY_BYTES = 8 * MIB  # one API request
@@ -192,7 +206,10 @@ STREAM_SESSIONS_MAX = 100  # sessions in one stream
 WARM_FOLDERS_MAX = 200  # kept as caches by one runner, should their bytes allow so many
 WARM_DISK_SHARE = 1 / 4  # of the runner's disk may be taken by them
 WARM_FLOOR_SHARE = 1 / 10  # of it stays free: the sessions at work need it more
-SALVAGE_FOLDERS_MAX = 20  # folders of leases that were lost; the oldest go
+SALVAGE_FOLDERS_MAX = 20  # folders of leases that were lost; of more the oldest go, those that nobody came for
+SALVAGE_KEEP_S = (
+    3 * DAY
+)  # they stay so long, unless the disk is full: a weekend, until somebody looks for the work in them
 WARM_TOLD_MAX = 5 * WARM_FOLDERS_MAX  # of one sync; a later release may keep more folders than this one
 SPOOL_BYTES = 1 * MIB  # what a lease keeps on disk is written anew past this: it is read whole at the next start
 SPOOL_GROWTH = 4  # and past so many times its shortest form: with the server away that one is long itself
@@ -211,12 +228,34 @@ CUT_BYTES_MIN, CUT_BYTES, CUT_BYTES_MAX = 128 * KIB, 512 * KIB, 2 * MIB  # there
 LIST_CUT_BYTES_MIN, LIST_CUT_BYTES, LIST_CUT_BYTES_MAX = 4 * KIB, 16 * KIB, 64 * KIB  # and long lists of files
 FRAME_BYTES = 1 * MIB  # small files are compressed together up to this; what one damaged spot can cost
 PACK_BYTES = 16 * MIB  # one uploaded object: few requests, little memory
-FRAME_BYTES_MAX = 64 * MIB  # a frame that claims more is not ours: it would only fill the memory
-SEGMENT_BYTES_MAX = 64 * MIB  # the same for a list of files: some half a million names in one folder
-ROOT_BYTES_MAX = 256 * MIB  # the same for a root, at 50 bytes a segment
+FRAME_BYTES_MAX = 16 * MIB  # a frame that claims more is not ours, which have 3 MiB: it would only fill the memory
+FRAME_CHUNKS = 10_000  # in one frame: tiny files would otherwise fill it by the hundred thousand
+PACK_CHUNKS = 100_000  # in one pack: their list, of 36 bytes each, is read whenever one of them is wanted
+PACK_BYTES_MAX = 64 * MIB  # a pack that claims more is not ours: one is held in memory while it is read back
+FRAMES_MAX = 10_000  # in one pack: more than PACK_BYTES would take if each frame shrank six hundredfold
+SEGMENT_BYTES = 16 * MIB  # a list of files ends here, unless it is that of a single folder
+SEGMENT_BYTES_MAX = 64 * MIB  # a list of files that claims more is refused: some half a million names in one folder
+SEGMENT_NAMES_MAX = 500_000  # folders and entries in one list of files: some 250 bytes of memory each
+SEGMENT_PARTS_MAX = (
+    4_000_000  # names, pieces of files and attributes in one: a piece takes 32 bytes, unless it is a hole
+)
+SEGMENT_CHUNKS_MAX = 20_000  # parts of one list: SEGMENT_BYTES_MAX, were each as short as LIST_CUT_BYTES_MIN
+LISTS_AT_ONCE = 256  # parts of lists of files fetched in one go
+LISTS_AT_ONCE_BYTES = 4 * MIB  # and how long they are together, unless a single list is longer
+LIST_XATTR_BYTES_MAX = 32 * MIB  # attributes of the files of one folder, which stand in its list: half of what it holds
+XATTR_COST_BYTES = 64  # so much more counts each of them there: it takes that in memory, however short it is
+SEGMENTS_MAX = 350_000  # lists of files in a checkpoint: five million folders, sixteen in each
+ROOT_BYTES_MAX = 64 * MIB  # a root that claims more is not ours: SEGMENTS_MAX with paths of 100 bytes
+ROOT_WORDS_MAX = 100_000  # sentences, or patterns, in a root: NOTES_MAX, and what each project's rules leave out
+PATH_BYTES_MAX = 16 * KIB  # of a folder in its tree, four times what systems take: a chain costs its depth squared
+LOST_NAMED_MAX = 100_000  # lost files named one by one; the rest are counted
 FOOTER_TAIL_BYTES = 128 * KIB  # read at first from a pack's end: the lists of most fit
-FOOTER_BYTES_MAX = 64 * MIB  # and for a pack's list of chunks, at 36 bytes a chunk
+FOOTER_BYTES_MAX = 64 * MIB  # a pack's list of chunks that claims more is not ours: 1.8 million, at 36 bytes a chunk
+FOOTER_SHRINKS_MAX = 4  # it unpacks to so many times its length at most: names of chunks cannot be compressed
+FOOTER_BYTES_FREE = 4 * KIB  # and to so much in any case
 WORKERS_MAX = 8  # processes of one capture or restore; more would only fight for the disk
+WORKER_MEMORY_SHARE = 1 / 2  # of the machine's, for each process of a capture: the runner must outlive any folder
+WORKER_MEMORY_MIN = 2 * GIB  # left to it on a small machine: a million files take about one
 WORKER_STOP_S = 10.0  # from its last word to its end
 READS_AT_ONCE = 8  # lists of packs asked for at the same time: each is one short answer of the store
 READS_AHEAD = 3  # reads of contents under way before they are used, in each process: hides the store's delay
@@ -259,10 +298,13 @@ SEGMENT_ENTRIES_MAX = 20_000  # in one segment of a list of files: they are in m
 OBJECT_S = 120.0  # one transfer to or from an object store: BLOB_BYTES at 1 MiB a second
 OBJECT_ASK_S = 20.0  # one question to it that moves no content
 DIRECT_REST_S = 5 * MINUTE  # a runner that could not reach the object store itself goes through the server so long
+BLOB_BAD_BYTES = 4 * KIB  # of an object count as lost where its disk cannot be read: a block of most file systems
 BLOB_FOLDER_TRIES_MAX = 100  # a folder that is removed each time before an object is in it: once is rare
 DIRECT_KEPT_SHARE = 1 / 2  # of its life a signed URL is used again: no read begins with one that is about to end
 DIRECT_KEPT_MAX = 1000  # of them kept; each has about 500 bytes
 BLOB_KEY_CHARS = 512  # far above ours, below the 1,024 bytes of common object stores
+ROOT_DIGITS_MAX = 20  # of each number in the name of a root: 64 bits, which those of bases have
+SEAL_PACKS_MAX = 20_000  # of one checkpoint: 300 GiB, compressed; the store takes their keys in one transaction
 
 # -- reading a checkpoint without restoring it ---------------------------------------------------------------------
 READERS_MAX = 4  # opened checkpoints kept by a server: some 50 bytes of memory for each of their contents
@@ -273,11 +315,16 @@ READER_LISTS_BYTES = 4 * MIB  # lists of files kept by one
 READER_PART_BYTES = 256 * KIB  # of a file or an archive in one part of an answer
 READER_STEP_S = 120.0  # one step of it: the longest is to look through the lists of a million files
 FSCK_PULSE_S = 5.0  # while a large checkpoint is read through, whoever waits hears that it goes on
-DIFF_BYTES_MAX = 1 * MIB  # a longer text is named, not compared line by line: nobody reads it
+DIFF_BYTES_MAX = 1 * MIB  # a longer file is named, not compared: nobody reads it, and each is held as a whole
 DIFF_LINES_MAX = 5000  # lines on either side between an equal beginning and an equal end: the time grows with them
-DIFF_PATCH_BYTES = 64 * KIB  # of one file; the rest is cut with a mark
 DIFF_PAGE_BYTES = 1 * MIB  # of one answer: then the page ends
 DIFF_CONTEXT_LINES = 3  # as everywhere
+DIFF_STEPS_MAX = (
+    5_000_000  # pairs of like lines looked at for one file: a second; texts made of few lines have billions
+)
+DIFF_LOOK_S = 1.0  # at what does not differ after all, until the others at files have their turn
+DIFF_PAGE_S = 10.0  # then a page of differences ends early, too: whoever reads it sees that it goes on
+LOST_LIST_BYTES = 1 * MIB  # in an archive, of what a damaged checkpoint cannot give; the rest is counted
 DIFF_FOLDER_FILES = 200  # a new or removed folder with more is one line: dependencies, not work
 
 # -- what systems can hold: a checkpoint that claims more was not made by bide ----------------------------------------
@@ -303,6 +350,9 @@ RUNNER_READY_S = 60.0  # from `bide up` to its runner's registration: probes of 
 RUNNER_STOP_S = 150.0  # a runner that is told to end drains first: DRAIN_S, DRAIN_SAVE_S, LEAVE_S
 RUNNER_LOOK_S = 0.05  # how often it looks whether its runner has come up or ended
 UP_LOOK_S = 0.1  # how often `bide up` looks whether both still run
+PRINTED_LINE_BYTES = (
+    64 * KIB
+)  # of a file on a terminal; the rest of a longer line is left out: it fills screens already
 LOG_TAIL_LINES = 5  # last words of a program that ended, shown to a person
 DURATION_S_MAX = 3650 * DAY  # ten years; what is longer is a slip of the pen
 SHOWN_INPUT_CHARS = 200  # of a tool's input in the log of a session: one or two lines
@@ -371,6 +421,12 @@ BASE_AGE_S = 7 * DAY  # a project's base older than this is replaced: its depend
 BASE_BYTES_MIN = 1 * MIB  # a repository with less is uploaded by each session sooner than its base could be made
 BASE_LINE_MAX = 4  # bases, each but the first built upon the one before; the next is whole, so that old ones can go
 BASE_SETTLED_S = 1 * HOUR  # from the seal of a base to its publishing there is one upload
+BASE_LOOK_S = 2.0  # how often a server looks whether a base is offered: sessions that begin meanwhile upload all
+BASE_CHECK_S = 10 * MINUTE  # a base that cannot be read in so long is none: 30 GB from a near store, 6 from a slow one
+BASE_CLAIM_S = 15 * MINUTE  # whoever reads a base has ended by then: longer than BASE_CHECK_S
+BASE_TRIES_MAX = 3  # readings of a base that ended without a word; it may be what ends them
+BASE_NICE = 10  # whoever reads a base lets those first who answer people
+BASE_AGAIN_S = 1 * HOUR  # after a bad base no other is wanted: a runner that makes bad ones keeps no server reading
 CONDEMNED_S = (
     1 * HOUR
 )  # an object without a key is left so long for whoever reads it; longer than STARTING_S, PARKING_S

@@ -51,7 +51,7 @@ def _asked(q: f.Question) -> str:
 def _latest(entries: Sequence[str]) -> list[str]:
     left = len(entries) - RECAP_ITEMS_MAX
     shown = [cut(entry, RECAP_ITEM_BYTES)[0] for entry in entries[-RECAP_ITEMS_MAX:]]
-    return [*([f"({left} earlier ones are left out)"] if left > 0 else []), *shown]
+    return [*([f"({left} earlier {'ones are' if left > 1 else 'one is'} left out)"] if left > 0 else []), *shown]
 
 
 def _section(title: str, entries: Sequence[str]) -> str:

@@ -73,7 +73,10 @@ CODES: dict[str, tuple[Kind, str]] = {
     "unauthenticated": (Kind.UNAUTHENTICATED, "Pass the token that `bide up` printed: --token or BIDE_TOKEN."),
     "forbidden": (Kind.FORBIDDEN, "Use a token whose role allows this."),
     "no_session": (Kind.NOT_FOUND, "List the sessions with `bide ps`."),
-    "no_project": (Kind.NOT_FOUND, "Create it with PUT /v1/projects/{name}."),
+    "no_project": (
+        Kind.NOT_FOUND,
+        "List them with `bide project ls`; `bide project set NAME --repository REPO` makes one.",
+    ),
     "no_question": (Kind.NOT_FOUND, "List the open questions with `bide inbox`."),
     "no_runner": (Kind.NOT_FOUND, "List the runners with `bide runners`."),
     "no_drain": (Kind.NOT_FOUND, "Order it with `bide drain RUNNER`."),
@@ -86,6 +89,8 @@ CODES: dict[str, tuple[Kind, str]] = {
     "checkpoint_gone": (Kind.CONFLICT, "See `bide show` for those that are kept."),
     "checkpoint_damaged": (Kind.CONFLICT, "Look at an earlier one, and run `bide fsck` to see what else is damaged."),
     "checkpoint_taken": (Kind.CONFLICT, "Another lease has saved under this name; end the runtime."),
+    "other_blobs": (Kind.CONFLICT, "Mount its disk, or give --blobs as before; `bide doctor --server-only` looks."),
+    "base_not_wanted": (Kind.CONFLICT, "Build upon what there is; another is wanted later."),
     "not_at_rest": (Kind.CONFLICT, "Cancel it first with `bide cancel S`."),
     "not_waiting": (Kind.CONFLICT, "Wait until the session waits, or interrupt it."),
     "already_answered": (Kind.CONFLICT, "Send what you have to say as a message."),
@@ -131,9 +136,12 @@ class Refused(Exception):
 class Unavailable(Exception):
     """The world's fault, not the caller's: something is away for now and worth trying again.
 
-    `said`: the refusal that the other side gave for it, when it gave one.
+    `said`: the refusal that the other side gave for it, when it gave one. `plain`: why, without any address or path, so
+    that whoever waits for it may be told.
     """
 
-    def __init__(self, what: str, why: str, retry_after_s: float = 1.0, said: Refused | None = None) -> None:
-        self.what, self.why, self.retry_after_s, self.said = what, why, retry_after_s, said
+    def __init__(
+        self, what: str, why: str, retry_after_s: float = 1.0, said: Refused | None = None, plain: str = ""
+    ) -> None:
+        self.what, self.why, self.retry_after_s, self.said, self.plain = what, why, retry_after_s, said, plain
         super().__init__(f"{what}: {why}")

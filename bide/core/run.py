@@ -137,7 +137,8 @@ class Run:
     def restored(self, done: e.Restored, now: float) -> None:
         """The workspace is here."""
         self.place, self.saver.saved_at = "here", now
-        self.saver.unsaved = self.saver.unsaved if self.adopted else done.source == "fresh"
+        self.saver.fresh = done.source == "fresh" and not self.adopted
+        self.saver.unsaved = self.saver.unsaved if self.adopted else self.saver.fresh
         for fact in restored_facts(done, self.saver.last.n if self.saver.last else 0):
             self.record(fact)
         self.deliveries.preamble += (*done.notes, *done.found)
@@ -246,14 +247,14 @@ class Run:
             self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=self.job, adopt=True))
         if self.frozen_at or self.outbox.closed or self.place != "here":
             return
-        # Before the next turn begins, so that the end of this one is saved; it delays no input.
+        # Before the next turn begins, so that the end of this one is saved; it delays no input but the first.
         if (not self.goal or (self.goal == "park" and self.turn_open)) and self.saver.due(now, self.turn_open):
             self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n))
         if self.goal:
             self._towards_goal(now)
         elif self.runtime == "none":
             self._spawn(now)
-        elif self.runtime == "idle":
+        elif self.runtime == "idle" and now >= self.saver.holds_until:
             if self.deliveries.queue:
                 self._deliver(self.deliveries.queue[0])
             elif self.resumed_midway:
@@ -275,9 +276,9 @@ class Run:
             return min(times, default=self.deadline + FROZEN_S)
         if self.frozen_at:
             return min([*times, self.frozen_at + FROZEN_S])
-        times.append(self.deadline)
-        if self.runtime_until > 0:
-            times.append(self.runtime_until)
+        times += [at for at in (self.deadline, self.runtime_until) if at > 0]
+        if self.runtime == "idle" and self.deliveries.queue and not self.goal and self.saver.holds_until:
+            times.append(self.saver.holds_until)
         if self.place == "here":
             times += self.saver.next_times(self.goal, self.turn_open, running=self.runtime != "none")
         return min(times)

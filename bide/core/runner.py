@@ -196,6 +196,10 @@ class Runner:
 
         return self._with(session, epoch, now, apply)
 
+    def capture_waits(self, session: str, epoch: int, why: str, now: float) -> list[e.Effect]:
+        """A checkpoint is neither saved nor not: what it is written to is away, and it is tried again."""
+        return self._with(session, epoch, now, lambda run: run.record(run.saver.waits(why)))
+
     def called(self, session: str, epoch: int, call: e.ToolCall, now: float) -> tuple[str | None, list[e.Effect]]:
         """A tool of ours was called: the id of what it made (None: the session is not here), and effects."""
         run = self._run(session, epoch)

@@ -74,7 +74,7 @@ class Receipt(Happened, frozen=True, kw_only=True, tag="user.receipt"):
 
 
 class QuestionAsked(Happened, frozen=True, kw_only=True, tag="question.asked"):
-    """(runner, or decided for a loss)"""
+    """(runner, or decided: about a loss, or once more when the session goes back to before the answer)"""
 
     question: Question
 

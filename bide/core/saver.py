@@ -9,7 +9,7 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core.hearing import clean
 from bide.core.kept import Kept
-from bide.core.limits import retry_wait_s
+from bide.core.limits import CLONE_SAVE_S, retry_wait_s
 from bide.core.session import OVER_QUOTA
 
 
@@ -27,6 +27,7 @@ class Saver:
         self.input_cursor = last.input_cursor if last else ""
         self.taken: list[str] = []  # inputs in the runtime's state, not yet in a saved checkpoint
         self.unsaved = False
+        self.fresh = False  # its folder is a new clone
         self.saved_at = now
         self.under_way: e.Capture | None = None
         self.final = False  # nothing of the session ran when it began
@@ -45,6 +46,12 @@ class Saver:
         if self.under_way or not self.unsaved or now < self.not_before:
             return False
         return not turn_open or self.last is None or now >= self.saved_at + self.interval_s
+
+    @property
+    def holds_until(self) -> float:
+        """Until when the first turn waits for the save of the fresh clone, so that it is of nothing else; 0: it does not."""
+        waits = self.fresh and self.last is None and self.under_way is not None
+        return self.saved_at + CLONE_SAVE_S if waits else 0.0
 
     def next_times(self, goal: str, turn_open: bool, running: bool) -> list[float]:
         """When a capture may next begin, given what its lease is at; none while one is under way."""
@@ -91,6 +98,10 @@ class Saver:
             runtime_version=version or (self.last.runtime_version if self.last else ""), stopped=done.stopped, toolchain=done.toolchain,
         )  # fmt: skip
         return f.CheckpointSaved(checkpoint=self.last)
+
+    def waits(self, why: str) -> f.CheckpointFailed:
+        """The attempt goes on, but whoever waits for it should know why it takes so long."""
+        return f.CheckpointFailed(code="blobs_unavailable", reason=clean(f"Saving waits. {why}"))
 
     def not_saved(self, why: e.NotCaptured, now: float, patient: bool) -> f.CheckpointFailed:
         """The attempt failed: nothing is freed, and it is tried again after a while. What holds too much holds as much

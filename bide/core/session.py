@@ -83,6 +83,14 @@ class Unsaved(Struct, frozen=True, kw_only=True):
     turns: tuple[tuple[int, int, int], ...] = ()  # (turn, epoch and n of the fact that opened it)
     tools: int = 0
     files: tuple[str, ...] = ()
+    why: str = ""  # the last try to save it failed
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """A question that was closed by an answer or declined, should its session go back to before that."""
+
+    question: f.Question
+    input_id: str
 
 
 class Session(Struct, frozen=True, kw_only=True):
@@ -125,6 +133,7 @@ class Session(Struct, frozen=True, kw_only=True):
     questions: tuple[f.Question, ...] = ()  # open ones
     asked_at_n: dict[str, tuple[int, int]] = {}  # question -> (epoch, n) of its asking
     closed: dict[str, tuple[str, str]] = {}  # question -> (status, who or why); the latest CLOSED_MAX
+    answered: tuple[Answered, ...] = ()  # the latest ANSWERED_MAX, oldest first
     checkpoint: f.Checkpoint | None = None
     checkpoint_n: int = 0  # the highest ever saved: a number is never used again, whatever it goes back to
     earlier: f.Checkpoint | None = None  # the one before, should the blobs of the last be lost
@@ -233,6 +242,11 @@ def blocked(s: Session) -> bool:
 def at_rest(s: Session) -> bool:
     """Whether it is parked or has ended: no runner has it, and none is wanted."""
     return s.lifecycle is Lifecycle.PARKED or s.lifecycle is Lifecycle.ENDED
+
+
+def kept_until(s: Session, now: float) -> float:
+    """Until when it is kept without another word; of one that runs, when it parks at this moment."""
+    return s.expires_at if at_rest(s) else max(s.extended_until, now + s.limits["retention_s"])
 
 
 def is_kept(s: Session) -> bool:

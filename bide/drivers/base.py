@@ -1,14 +1,45 @@
-"""The shape of a driver: a pure translation between one CLI's wire and the words of `bide.core.runtime`."""
+"""The shape of a driver: a pure translation between one CLI's wire and the words of `bide.core.runtime`.
+
+Also the one way in which drivers and runner read what a session may have written, `plain_file`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 from msgspec import Struct
 
 from bide.core.runtime import Order, Runtime, RuntimeEvent
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+@contextmanager
+def plain_file(folder: Path, path: str) -> Iterator[BinaryIO]:
+    """A file at `path` below one of a session's folders, opened for reading while the session may do there what it likes.
+
+    No step follows a link, and what is no plain file is not read: neither can another's file be had by a name of the
+    session's, nor can a FIFO or a device hold up the reader. How much to read is for the caller to bound: files may be
+    endless holes. Raises OSError whose `strerror` can be shown to people.
+    """
+    *above, name = path.split("/")
+    with ExitStack() as stack:
+        at = os.open(folder, _FOLDER)
+        stack.callback(os.close, at)
+        for step in above:
+            at = os.open(step, _FOLDER, dir_fd=at)
+            stack.callback(os.close, at)
+        file = stack.enter_context(open(os.open(name, _FILE, dir_fd=at), "rb", buffering=0))
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file")
+        yield file
 
 
 class Places(Struct, frozen=True, kw_only=True):

@@ -6,18 +6,24 @@ What is done with bytes that are not what they should be, in this order:
   a file nor a database takes it; NUL and other control characters inside strings stay as they are;
 - what is no JSON object then (noise, half a line at the end, NaN, a tower of brackets) is `Rubbish`: its text, cut;
 - empty lines and a carriage return before the line end mean nothing.
+
+`saved_lines` reads a conversation so that a session left on disk, and how much of it is bounded.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from bide.core import limits
+from bide.drivers.base import plain_file
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -77,6 +83,33 @@ class Lines:
             self._held.clear()
         else:
             self._held += part
+
+
+class Unusable(Exception):
+    """A saved conversation that cannot be read; the text says why, as a sentence."""
+
+
+def saved_lines(home: Path, path: str) -> Iterator[Line]:
+    """The lines of a saved conversation, at a path below the session's home. FileNotFoundError, `Unusable`.
+
+    The session could write there: neither what it put in the file's place nor how much of it may hold up the runner.
+    """
+    try:
+        with plain_file(home, path) as file:
+            if os.fstat(file.fileno()).st_size > limits.TRANSCRIPT_BYTES:
+                raise Unusable(f"The saved conversation is larger than {limits.TRANSCRIPT_BYTES} bytes.")
+            framing, ends, left = Lines(), 0, limits.TRANSCRIPT_BYTES
+            while chunk := file.read(min(left, limits.MIB)):
+                left -= len(chunk)
+                ends += chunk.count(b"\n")
+                if ends > limits.TRANSCRIPT_LINES_MAX:
+                    raise Unusable(f"The saved conversation has more than {limits.TRANSCRIPT_LINES_MAX} lines.")
+                yield from framing.feed(chunk)
+            yield from framing.rest()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise Unusable(f"The saved conversation cannot be opened: {error.strerror}.") from error
 
 
 def decode(line: bytes) -> Frame | Rubbish:

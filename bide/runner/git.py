@@ -1,20 +1,24 @@
-"""Our own git calls: they run nothing that a repository configured, take no locks, and never ask a terminal."""
+"""Our own git calls, which run nothing that a repository configured and never ask a terminal; and looking at one."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from bide.core.limits import FULL_BYTES, GIT_QUICK_S, GIT_S
+from bide.core.limits import FULL_BYTES, GIT_HEAD_BYTES, GIT_REFS_BYTES, GIT_S
 from bide.core.nouns import Workspace
 from bide.core.refusals import Refused
+from bide.drivers.base import plain_file
 
 _SAFE = (
     "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never",
     "-c", "core.sshCommand=ssh -oBatchMode=yes", "-c", "gc.auto=0", "-c", "credential.helper=",
+    "-c", "init.defaultRefFormat=files",
 )  # fmt: skip
 # A file, because git clears configuration from the environment before it serves a local repository.
 TRUSTS = "[safe]\n\tdirectory = *\n"
@@ -23,6 +27,8 @@ IDENTITY = (
 )
 
 
+_HASH = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_IN_NO_NAME = re.compile(r"[\x00-\x20\x7f-\x9f~^:?*\[\\]|\.\.|@\{")
 FULL = os.strerror(errno.ENOSPC).encode()
 
 
@@ -42,20 +48,44 @@ def clone(repository: str, branch: str, target: Path, config: Path) -> None:
         raise Refused("no_repository", f"{repository} could not be cloned: {words[-1][:300]}")
 
 
-def look(workspace: Path, inside: str, repository: str, config: Path) -> Workspace:
-    """Branch and HEAD as they stand; empty where there is no repository or git cannot tell."""
+def look(workspace: Path, inside: str, repository: str) -> Workspace:
+    """Branch and HEAD as they stand; empty where there is no repository, or its form is not the usual one.
 
-    def ask(*words: str) -> str:
-        done = _run(
-            ["git", *_SAFE, "--no-optional-locks", "-C", str(workspace), *words], config, GIT_QUICK_S, workspace
-        )
-        return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+    It is read, not asked of git: the session may have made its `.git` lead to another's, or never answer.
+    """
+    said = _first(workspace, "HEAD")
+    ref = said.removeprefix("ref: ") if said.startswith("ref: refs/") and _is_name(said) else ""
+    head = (_first(workspace, ref) or _packed(workspace, ref)) if ref else said
+    return Workspace(
+        repository=repository,
+        branch=ref.removeprefix("refs/").removeprefix("heads/"),
+        head=head if _HASH.fullmatch(head) else "",
+        git_root=inside if os.path.lexists(workspace / ".git") else "",
+        cwd=inside,
+    )
 
-    config.write_text(TRUSTS)
-    branch = ask("symbolic-ref", "--short", "-q", "HEAD")
-    head = ask("rev-parse", "-q", "--verify", "HEAD")
-    root = inside if (workspace / ".git").exists() else ""
-    return Workspace(repository=repository, branch=branch, head=head, git_root=root, cwd=inside)
+
+def _first(workspace: Path, name: str) -> str:
+    """The line in a file of its repository; empty where there is none."""
+    with contextlib.suppress(OSError, UnicodeDecodeError), plain_file(workspace, f".git/{name}") as file:
+        return file.read(GIT_HEAD_BYTES).decode().strip()
+    return ""
+
+
+def _packed(workspace: Path, ref: str) -> str:
+    """What a branch without a file of its own is at: those that rest stand in one list, as `HASH NAME`."""
+    with contextlib.suppress(OSError), plain_file(workspace, ".git/packed-refs") as file:
+        before, found, _ = (b"\n" + file.read(GIT_REFS_BYTES)).partition(f" {ref}\n".encode())
+        return before.rpartition(b"\n")[2].decode("ascii", "replace") if found else ""
+    return ""
+
+
+def _is_name(said: str) -> bool:
+    """Whether it could name a branch, as git sees it: nothing else is opened, or shown to people."""
+    parts = said.split("/")
+    return not _IN_NO_NAME.search(said.removeprefix("ref: ")) and not any(
+        part.startswith(".") or part.endswith((".lock", ".")) or not part for part in parts
+    )
 
 
 def _run(argv: list[str], config: Path, timeout_s: float, cwd: Path) -> subprocess.CompletedProcess[bytes]:

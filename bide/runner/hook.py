@@ -7,14 +7,16 @@ the runtime, and ends with it.
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from bide.core.limits import HOOK_S, HOOK_TAIL_BYTES
-from bide.drivers.base import Launch
+from bide.drivers.base import Launch, plain_file
+from bide.runner.layout import FOLDER
 
-OUTPUT, CODE = "resume-hook.out", "resume-hook.code"
+OUTPUT, CODE = "resume-hook.out", "resume-hook.code"  # the session can put anything there
 # The runtime's own streams are not the hook's: it reads nothing and writes into files.
 _SCRIPT = """
 d=$1; s=$2; h=$3; shift 3
@@ -31,13 +33,23 @@ def hooked(launch: Launch, hook: str, state: str) -> Launch:
 
 
 def outcome(hook: str, state: Path) -> tuple[str, ...]:
-    """What came of it, for people and for the coding agent; empty where none ran."""
+    """What came of it, for people and for the coding agent; empty where none ran. Blocking; run in a thread."""
     with contextlib.suppress(OSError, ValueError):
-        code = int((state / CODE).read_bytes()[:20])
-        with (state / OUTPUT).open("rb") as file:
-            file.seek(max(0, file.seek(0, 2) - HOOK_TAIL_BYTES))
+        with plain_file(state, CODE) as file:
+            code = int(file.read(len("255\n")))
+        with plain_file(state, OUTPUT) as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - HOOK_TAIL_BYTES))
             tail = file.read(HOOK_TAIL_BYTES).decode("utf-8", "replace").strip()
-        (state / CODE).unlink()
+        _forget(state)
         how = {0: "ran", 124: f"was stopped after {HOOK_S:g} s"}.get(code, f"failed with code {code}")
         return (f"The project's resume hook `{hook}` {how}." + (f" Its last words:\n{tail}" if tail else ""),)
     return ()
+
+
+def _forget(state: Path) -> None:
+    """It is told once."""
+    at = os.open(state, FOLDER)
+    try:
+        os.unlink(CODE, dir_fd=at)
+    finally:
+        os.close(at)

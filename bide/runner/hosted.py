@@ -17,7 +17,7 @@ from bide.drivers.base import Dialogue, Driver, Job
 from bide.runner.gateway import Gateway
 from bide.runner.hook import hooked, outcome
 from bide.runner.layout import Layout
-from bide.runner.process import Process, spawn
+from bide.runner.process import Process, apart, spawn
 from bide.runner.procfs import Ident, Running
 from bide.runner.sandbox import Choice, binary_inside
 from bide.runner.warden import Ward
@@ -186,23 +186,24 @@ class Hosted:
         await self.hold(self.frozen)
         process.write(dialogue.hello())
         async for chunk in process.stdout():
-            self._pass_on(dialogue.feed(chunk))
+            await self._pass_on(dialogue.feed(chunk))
             if reply := dialogue.replies():
                 process.write(reply)
-        self._pass_on(dialogue.eof())
+        await self._pass_on(dialogue.eof())
         code = (await process.end(CLOSE_S)).code  # one that closed its stdout and stays will never say more
         if self._wanted_end:
             return "it was ended"
         words = process.stderr_tail.strip().splitlines()
         return f"it exited with code {code}" + (f": {words[-1][:300]}" if words else "")
 
-    def _pass_on(self, events: list[r.RuntimeEvent]) -> None:
+    async def _pass_on(self, events: list[r.RuntimeEvent]) -> None:
         for event in events:
-            self._heard(self.session, self.epoch, self._located(event) if isinstance(event, r.Ready) else event)
+            located = await self._located(event) if isinstance(event, r.Ready) else event
+            self._heard(self.session, self.epoch, located)
 
-    def _located(self, ready: r.Ready) -> r.Ready:
+    async def _located(self, ready: r.Ready) -> r.Ready:
         self.runtime_session_id = ready.runtime_session_id or self.runtime_session_id
-        notes = outcome(self._hook, self.layout.state) if self._hook else ()
+        notes = await asyncio.to_thread(outcome, self._hook, self.layout.state) if self._hook else ()
         return replace(ready, pid=(self.process and self.process.pid) or 0, notes=notes)
 
     async def _end(self) -> None:
@@ -213,7 +214,7 @@ class Hosted:
             await process.kill()
             process.discard()
             return
-        self.stopped = tuple(_described(each) for each in await asyncio.to_thread(process.running))
+        self.stopped = tuple(_described(each) for each in await apart(process.running))
         process.write(dialogue.say(r.Close()))
         await process.end(CLOSE_S)
 

@@ -266,6 +266,11 @@ class Loop:
 
     async def _capture(self, effect: e.Capture, hosted: Hosted) -> None:
         done: e.Captured | e.NotCaptured
+        loop = asyncio.get_running_loop()
+
+        def waits(why: str) -> None:
+            self.perform(self.machine.capture_waits(effect.session, effect.epoch, why, self.now()))
+
         try:
             carried = hosted.driver.carried(hosted.runtime_session_id)
             async with self._folder(effect.session):
@@ -278,6 +283,7 @@ class Loop:
                     hosted.stopped,
                     hosted.job.care,
                     hosted.job.limits,
+                    lambda why: loop.call_soon_threadsafe(waits, why),
                 )
         except Exception as error:
             LOG.error("capture_failed", session=effect.session, exc_info=error)

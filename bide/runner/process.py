@@ -14,8 +14,9 @@ import secrets
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 from msgspec import Struct
 
@@ -30,6 +31,9 @@ from bide.runner.sweep import MARK, end_all, lives, record_path, write_record
 from bide.runner.warden import Ward
 
 PIPE = asyncio.subprocess.PIPE
+# Apart from the threads that read what sessions wrote: however long those take, others are ended meanwhile.
+_ENDING = ThreadPoolExecutor(limits.ENDING_THREADS, thread_name_prefix="ending")
+T = TypeVar("T")
 
 
 class Ended(Struct, frozen=True, kw_only=True):
@@ -252,7 +256,7 @@ class Process:
         self._killed = True
         if self._choice.rung == "none" and self.init:
             shim = self.init
-            await asyncio.to_thread(end_all, lambda: procfs.tree(shim))
+            await apart(lambda: end_all(lambda: procfs.tree(shim)))
         else:
             procfs.send(self.init or self.outer, signal.SIGKILL)
         if not await self._within(limits.REAP_S):
@@ -323,7 +327,7 @@ class Process:
     async def _watch(self) -> None:
         """After the exit: nothing may be left, whatever ended the runtime. Only then is the session's record dropped."""
         await self._gone.wait()
-        left = await asyncio.to_thread(end_all, self._strays)
+        left = await apart(lambda: end_all(self._strays))
         self._survivors = procfs.describe(left)
         if not left:
             self._record.unlink(missing_ok=True)
@@ -339,3 +343,8 @@ class Process:
         if self._choice.rung == "none":
             found += procfs.marked(self._mark)
         return found
+
+
+def apart(work: Callable[[], T]) -> asyncio.Future[T]:
+    """Blocking work on which the end of a session waits, in a thread that does nothing else."""
+    return asyncio.get_running_loop().run_in_executor(_ENDING, work)

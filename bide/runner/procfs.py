@@ -232,9 +232,9 @@ def _ports(pids: Iterable[int]) -> dict[int, set[int]]:
     for pid in pids:
         with contextlib.suppress(OSError):
             networks.setdefault(Path(f"/proc/{pid}/ns/net").stat().st_ino, pid)
-            for fd in os.scandir(f"/proc/{pid}/fd"):
+            for fd in Path(f"/proc/{pid}/fd").iterdir():
                 with contextlib.suppress(OSError):
-                    target = str(Path(fd.path).readlink())
+                    target = str(fd.readlink())
                     if target.startswith("socket:["):
                         holders.setdefault(target[8:-1], []).append(pid)
     found: dict[int, set[int]] = {}

@@ -22,9 +22,10 @@ def children(pid: int) -> list[int]:
     """The children of all threads of a process; empty when it is gone."""
     found: list[int] = []
     try:
-        for task in os.scandir(f"/proc/{pid}/task"):
-            with open(f"{task.path}/children", "rb") as file:
-                found += [int(word) for word in file.read().split()]
+        with os.scandir(f"/proc/{pid}/task") as tasks:
+            for task in tasks:
+                with open(f"{task.path}/children", "rb") as file:
+                    found += [int(word) for word in file.read().split()]
     except OSError:
         pass
     return found

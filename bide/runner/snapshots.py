@@ -8,7 +8,7 @@ from typing import Protocol
 
 from bide.core.servers import Servers
 from bide.snapshots import orders
-from bide.snapshots.engine import Engine
+from bide.snapshots.engine import Engine, Waits
 from bide.snapshots.project_base import Cloned
 from bide.snapshots.restore import Restored
 from bide.snapshots.scan import Tree
@@ -28,13 +28,21 @@ class Snapshots(Protocol):
         bytes_max: int,
         cloned: Cloned | None = None,
         upon_base: bool = True,
+        waits: Waits = lambda why: None,
     ) -> orders.Saved:
         """Writes a checkpoint and reads it back; before that, of what was `cloned`, its project's base, if it wants one."""
 
     def restore(
-        self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool
+        self,
+        session: str,
+        root: str,
+        targets: Mapping[str, Path],
+        owner: tuple[int, int],
+        cache_dir: Path,
+        warm: bool,
+        bytes_max: int,
     ) -> Restored:
-        """Brings a checkpoint back."""
+        """Brings a checkpoint back, unless it holds more than `bytes_max`."""
 
 
 class Served:
@@ -54,15 +62,23 @@ class Served:
         bytes_max: int,
         cloned: Cloned | None = None,
         upon_base: bool = True,
+        waits: Waits = lambda why: None,
     ) -> orders.Saved:
         return self._engine.capture(
-            self._place(session), root, trees, parent, cache_dir, known_good, bytes_max, cloned, upon_base
+            self._place(session), root, trees, parent, cache_dir, known_good, bytes_max, cloned, upon_base, waits
         )
 
     def restore(
-        self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool
+        self,
+        session: str,
+        root: str,
+        targets: Mapping[str, Path],
+        owner: tuple[int, int],
+        cache_dir: Path,
+        warm: bool,
+        bytes_max: int,
     ) -> Restored:
-        return self._engine.restore(self._place(session), root, targets, owner, cache_dir, warm)
+        return self._engine.restore(self._place(session), root, targets, owner, cache_dir, warm, bytes_max)
 
     def _place(self, session: str) -> orders.ServedDepot:
         return orders.ServedDepot(servers=self._servers.from_now, token=self._token, session=session)

@@ -21,8 +21,8 @@ from bide.core.limits import SPOOL_BYTES, SPOOL_GROWTH
 from bide.core.outbox import cleaned
 from bide.core.refusals import Refused
 from bide.core.spool import Spool
-from bide.runner import shim
 from bide.runner.layout import Layout
+from bide.snapshots.writeback import write_out
 
 LOG = structlog.get_logger()
 APPEND = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -110,7 +110,7 @@ class Spools:
     def _write_out(self) -> None:
         fd = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            shim.LIBC.syncfs(fd)  # everything there: the spools and the folders that they speak of
+            write_out(fd)  # everything there: the spools and the folders that they speak of
         finally:
             os.close(fd)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -23,15 +24,19 @@ from bide.core.refusals import Refused, Unavailable
 from bide.drivers.base import Carried, Driver
 from bide.runner import git, stale_locks, toolchain
 from bide.runner.layout import Layout
+from bide.runner.loss import not_restored
 from bide.runner.sandbox import Choice
 from bide.runner.shelf import Mark, Shelf
 from bide.runner.snapshots import Snapshots
+from bide.runner.spool import kernel
 from bide.snapshots.blobs.base import Missing
 from bide.snapshots.depot import KeyMissing, RootTaken
+from bide.snapshots.engine import Closed, Waits
+from bide.snapshots.failures import ReadBackFailed, Unforeseen
 from bide.snapshots.losses import BadFolder, Changed, Damaged, Hostile, TooLarge
-from bide.snapshots.orders import ReadBackFailed
 from bide.snapshots.project_base import Cloned, is_worthwhile
 from bide.snapshots.scan import Tree, walked
+from bide.snapshots.scope import ignored
 
 LOG = structlog.get_logger()
 KEPT = ("workspace", "home", "conversation")
@@ -55,6 +60,7 @@ class Workspaces:
         self._toolchain: tuple[float, dict[str, str]] = (0.0, {})
         self._sizes: dict[str, int] = {}  # bytes of the newest checkpoint of each
         self._cloned: dict[str, Cloned] = {}  # until the first checkpoint of each
+        self._kernel = kernel()
         self._alone: set[str] = set()  # what these save builds upon no base
 
     def layout(self, session: str) -> Layout:
@@ -68,17 +74,16 @@ class Workspaces:
         began, job, layout = time.monotonic(), effect.job, self.layout(effect.session)
         try:
             if job.checkpoint is None:
-                self.put_aside(effect.session, effect.epoch)
+                self._aside(effect.session, effect.epoch)
                 done = self._anew(layout, lambda: self._fresh(effect, layout))
             else:
-                done = self._back(job.checkpoint, layout, effect.epoch)
+                most = min(int(value_of(job.limits, "workspace_bytes")), job.checkpoint.bytes)
+                back = self._back(effect, job.checkpoint, layout, most)
+                if isinstance(back, e.NotRestored):
+                    return back
+                done = back
         except Refused as refused:
             return e.NotRestored(lost=False, code=refused.code, sentence=refused.sentence, hint=refused.hint)
-        except (Damaged, Missing, KeyMissing) as gone:
-            return _lost(effect, gone)
-        except Hostile as hostile:
-            item = f.Lost(what=hostile.path, reason=hostile.reason)
-            return e.NotRestored(lost=True, code="checkpoint_hostile", sentence=str(hostile), items=(item,))
         return self._described(
             effect, done, began, memory=driver.memory(layout.home, job.runtime_session_id).inputs,
             not_kept=job.checkpoint.not_kept if job.checkpoint else (),
@@ -93,6 +98,7 @@ class Workspaces:
             return e.NotRestored(
                 lost=True, code="workspace_gone", sentence="the folder that was left is gone", items=(item,)
             )
+        self.shelf.claim(effect.session)  # nobody drops it as a cache that it may have been
         layout.create(self._choice.uid_outside)
         memory = driver.memory(layout.home, job.runtime_session_id)
         done = e.Restored(source="warm", workspace=f.Workspace())
@@ -143,41 +149,65 @@ class Workspaces:
         if is_worthwhile(cloned):
             self._cloned[session] = cloned
 
-    def _back(self, saved: f.Checkpoint, layout: Layout, epoch: int) -> e.Restored:
-        if (mark := self.shelf.claim(layout.session)) is not None:
-            try:
-                return self._brought(saved, layout, warm=True)
-            except Unavailable:
-                self.shelf.keep(layout.session, mark)  # an outage says nothing about the folder
-                raise
-            except Changed as changed:  # what somebody did there may be all there is of it
-                LOG.warning("warm_folder_changed", session=layout.session, why=str(changed))
-            except (OSError, BadFolder) as error:  # it is only a cache, and may be half changed now
-                LOG.warning("warm_folder_dropped", session=layout.session, why=str(error))
-                self.shelf.drop(layout.session)
-        self.put_aside(layout.session, epoch)  # whatever it holds is not this checkpoint, and may be all there is
-        return self._anew(layout, lambda: self._brought(saved, layout, warm=False))
+    def _back(
+        self, effect: e.Restore, saved: f.Checkpoint, layout: Layout, bytes_max: int
+    ) -> e.Restored | e.NotRestored:
+        mark, aside = self.shelf.claim(layout.session), None
+        try:
+            if mark is not None and (done := self._warm(saved, layout, mark, bytes_max)) is not None:
+                return done
+            aside = self._aside(layout.session, effect.epoch)  # it is not this checkpoint, and may be all there is
+            wanted = saved.bytes + saved.files * os.statvfs(self._root).f_bsize
+            return self._anew(layout, lambda: self._brought(saved, layout, bytes_max, warm=False), wanted)
+        except (Damaged, Missing, KeyMissing, Hostile) as gone:  # what stands here may be all that is left of it
+            aside = aside or self._aside(layout.session, effect.epoch)
+            return not_restored(saved, gone, aside, mark.root if mark else "")
 
-    def _anew(self, layout: Layout, write: Callable[[], e.Restored]) -> e.Restored:
-        """Into no folder yet. Half of what was to come is no salvage, and would only take room from it."""
+    def _warm(self, saved: f.Checkpoint, layout: Layout, mark: Mark, bytes_max: int) -> e.Restored | None:
+        """Where it stands; None where it is of no use as a cache, and may all the same be all there is of something.
+
+        Whatever says nothing about the folder costs it nothing, half changed or not: it is trusted as far as it is
+        remembered, and nothing is once it is touched.
+        """
+        if mark.kernel != self._kernel or not mark.kernel:  # after a power cut rows may be of later bytes than those
+            LOG.warning("warm_folder_unproved", session=layout.session, why="this machine was started anew since")
+            return None
+        while True:
+            try:
+                return self._brought(saved, layout, bytes_max, warm=True)
+            except Exception as error:
+                if isinstance(error, (Damaged, Missing, KeyMissing, Hostile)):
+                    raise
+                if not isinstance(error, (Changed, OSError, BadFolder, Unforeseen)) or isinstance(error, Closed):
+                    self.shelf.keep(layout.session, mark)
+                    raise
+                LOG.warning("warm_folder_of_no_use", session=layout.session, why=str(error))
+                if not _is_full(error):
+                    return None
+                if not self.shelf.make_room():
+                    self.shelf.drop(layout.session)  # the last of the caches
+                    return None
+
+    def _anew(self, layout: Layout, write: Callable[[], e.Restored], wanted: int = 0) -> e.Restored:
+        """Into no folder yet; it may take `wanted` bytes. Half of what was to come is no salvage, and would only take
+        room from it.
+        """
         while True:
             try:
                 return write()
-            except Unavailable:
+            except Exception as error:
                 self.shelf.drop(layout.session)
-                raise
-            except (OSError, BadFolder):
-                self.shelf.drop(layout.session)
-                if not self.shelf.make_room():  # its disk may have been full of caches
+                if not _is_full(error) or not self.shelf.make_room(wanted, layout.session):
                     raise
 
-    def _brought(self, saved: f.Checkpoint, layout: Layout, *, warm: bool) -> e.Restored:
+    def _brought(self, saved: f.Checkpoint, layout: Layout, bytes_max: int, *, warm: bool) -> e.Restored:
         uid = self._choice.uid_outside
         layout.create(uid)
         targets = {"workspace": layout.workspace, "home": layout.home, "runtime": layout.home}
         done = self._snapshots.restore(
-            layout.session, saved.root, targets, owner=(uid, uid), cache_dir=self.shelf.cache(layout.session), warm=warm
-        )
+            layout.session, saved.root, targets, owner=(uid, uid), cache_dir=self.shelf.cache(layout.session),
+            warm=warm, bytes_max=bytes_max,
+        )  # fmt: skip
         source: Literal["warm", "checkpoint"] = "warm" if done.source == "same" else "checkpoint"
         return e.Restored(
             source=source, workspace=f.Workspace(), files=done.files, bytes=done.bytes, found=_cut(done.warnings)
@@ -194,8 +224,11 @@ class Workspaces:
         stopped: tuple[str, ...],
         care: f.Care = f.Care(),  # noqa: B008 - frozen
         limits: Mapping[str, float] = MappingProxyType({}),
+        waits: Waits = lambda why: None,
     ) -> e.Captured | e.NotCaptured:
-        """Writes a checkpoint, reads it back, and says what it is. Nothing local is touched."""
+        """Writes a checkpoint, reads it back, and says what it is; `waits` is told why it takes long, in this thread.
+        Nothing local is touched.
+        """
         began, layout = time.monotonic(), self.layout(effect.session)
         root = f"{effect.session}/{effect.epoch}-{effect.n}"
         trees = (
@@ -207,7 +240,7 @@ class Workspaces:
             saved = self._snapshots.capture(
                 effect.session, root, trees, parent or None, self.shelf.cache(effect.session),
                 self._known_good.get(effect.session, ()), int(value_of(limits, "workspace_bytes")),
-                self._cloned.pop(effect.session, None), effect.session not in self._alone,
+                self._cloned.pop(effect.session, None), effect.session not in self._alone, waits,
             )  # fmt: skip
         except Unavailable as away:
             return e.NotCaptured(code="blobs_unavailable", reason=f"{away.what}: {away.why}")
@@ -217,7 +250,9 @@ class Workspaces:
             self._known_good.pop(effect.session, None)
             self._alone.add(effect.session)  # it may be the base that is damaged
             return e.NotCaptured(code="read_back_failed", reason=f"What was written does not read back: {failed}.")
-        except (RootTaken, BadFolder, Refused, OSError) as error:
+        except (RootTaken, BadFolder, Refused, OSError, Unforeseen) as error:
+            if isinstance(error, Unforeseen):
+                self._alone.add(effect.session)  # it may be the base that the process died of
             return e.NotCaptured(code="capture_failed", reason=f"The workspace could not be saved: {error}")
         self._known_good[effect.session], self._sizes[effect.session] = saved.good, saved.captured.bytes
         done = saved.captured
@@ -238,19 +273,23 @@ class Workspaces:
     # -- letting it go ------------------------------------------------------------------------------------------------
 
     def keep_warm(self, session: str, root: str) -> None:
-        """The folder stays as a cache of that checkpoint."""
+        """The folder stays as a cache of that checkpoint, trusted until the machine is started anew."""
         layout = self.layout(session)
         if not layout.folder.is_dir():
             return
         layout.forget()
-        mark = Mark(root=root, bytes=self._sizes.get(session, 0))
+        mark = Mark(root=root, bytes=self._sizes.get(session, 0), kernel=self._kernel)
         self._forget(session)
         self.shelf.keep(session, mark)
 
     def put_aside(self, session: str, epoch: int) -> None:
-        """What another epoch left here is kept as salvage, never current."""
+        """What that lease left here is kept as salvage, never current. A cache that it could not use stays one."""
+        if session not in self.shelf.warm():
+            self._aside(session, epoch)
+
+    def _aside(self, session: str, epoch: int) -> Path | None:
         self._forget(session)
-        self.shelf.put_aside(session, epoch)
+        return self.shelf.put_aside(session, epoch)
 
     def _forget(self, session: str) -> None:
         """What only its lease needed to know."""
@@ -270,11 +309,7 @@ class Workspaces:
 
     def _look(self, layout: Layout, repository: str) -> f.Workspace:
         inside = layout.places(self._choice.stable_paths).workspace
-        try:
-            with self._git_config(layout.session) as config:
-                return git.look(layout.workspace, inside, repository, config)
-        except OSError:  # on a full disk its branch is not told; that is no reason not to save it
-            return f.Workspace(repository=repository, cwd=inside)
+        return git.look(layout.workspace, inside, repository)
 
     @contextlib.contextmanager
     def _git_config(self, session: str) -> Iterator[Path]:
@@ -287,30 +322,14 @@ class Workspaces:
             config.unlink(missing_ok=True)
 
 
-def _lost(effect: e.Restore, gone: Damaged | Missing | KeyMissing) -> e.NotRestored:
-    """What cannot be brought back, itemised, and where something of it may still lie."""
-    n = effect.job.checkpoint.n if effect.job.checkpoint else 0
-    if isinstance(gone, Damaged) and gone.items:
-        items = tuple(f.Lost(what=i.what, bytes=i.bytes, reason=i.reason) for i in gone.items[:LOST_ITEMS_MAX])
-    else:
-        size = effect.job.checkpoint.bytes if effect.job.checkpoint else 0
-        reason = "its root is missing" if isinstance(gone, Missing) else "its key is gone: it was erased"
-        items = (f.Lost(what=f"the whole checkpoint {n}", bytes=size, reason=reason),)
-    sentence = f"checkpoint {n} cannot be restored: {items[0].reason}"
-    return e.NotRestored(lost=True, code="checkpoint_damaged", sentence=sentence, items=items)
+def _is_full(error: Exception) -> bool:
+    """Whether it failed for want of room: whatever else fails is not helped by any."""
+    return isinstance(error, OSError | BadFolder) and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def _workspace(layout: Layout, care: f.Care) -> Tree:
     """As its owner wants it saved."""
-    return Tree("workspace", layout.workspace, skip=_patterns(care.exclude), keep=_patterns(care.include))
-
-
-def _patterns(given: tuple[str, ...]) -> tuple[str, ...]:
-    """Lines of a .gitignore as patterns of a tree, where a plain name would be one exact path."""
-    return tuple(
-        line if set(line) & {"*", "?"} or line != line.strip("/") else f"/{line}" if "/" in line else f"**/{line}"
-        for line in given
-    )
+    return Tree("workspace", layout.workspace, skip=ignored(care.exclude), keep=ignored(care.include))
 
 
 def _cut(lines: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from bide.server.blobs import Blobs
 from bide.server.calls import App, Call, Route, Table
 from bide.server.config import Config
 from bide.server.loops.base import forever
+from bide.server.loops.bases import Bases
 from bide.server.loops.collector import Collector
 from bide.server.loops.forgetter import Forgetter
 from bide.server.loops.lag import Lag
@@ -57,7 +58,7 @@ def build(config: Config, store: Store, blobs: Blobs, master: Wrapper) -> App:
 def loops(parts: Parts) -> list[Awaitable[Any]]:
     """What runs beside the requests until the server closes."""
     waker, refiler, forgetter, lag = Waker(parts), Refiler(parts), Forgetter(parts), Lag(parts)
-    collector, scrubber = Collector(parts), Scrubber(parts)
+    collector, scrubber, bases = Collector(parts), Scrubber(parts), Bases(parts)
     return [
         forever(parts, "waker", waker.every_s, waker.round),
         forever(parts, "lag", lag.every_s, lag.round),
@@ -65,4 +66,5 @@ def loops(parts: Parts) -> list[Awaitable[Any]]:
         forever(parts, "forgetter", forgetter.every_s, forgetter.round),
         forever(parts, "collector", collector.every_s, collector.round),
         forever(parts, "scrubber", scrubber.every_s, scrubber.round),
+        forever(parts, "bases", bases.every_s, bases.round),
     ]

@@ -10,35 +10,20 @@ from typing import NoReturn, TypeVar
 
 import structlog
 
-from bide.core.keyring import Keys, Opening, Seal
+from bide.core.keyring import Keys
 from bide.core.limits import LOST_ITEMS_MAX, READER_KEPT_S, READER_STEP_S, READER_THREADS, READERS_MAX
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import Session
 from bide.server.keyring import Keyring
 from bide.snapshots.blobs.base import BlobStore, Missing
 from bide.snapshots.depot import Depot
+from bide.snapshots.keyrings import Held
 from bide.snapshots.losses import Damaged, Hostile
 from bide.snapshots.reader import NotThere, Reader
 from bide.snapshots.root import open_root
 
 T = TypeVar("T")
 LOG = structlog.get_logger("bide.server")
-
-
-class Held:
-    """The keys of one root, fetched beforehand: a keyring for a thread that may not wait for the store."""
-
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
-
-    def keys(self, root: str) -> Keys:
-        return self._keys
-
-    def opening(self) -> Opening:
-        raise NotImplementedError("it only reads")
-
-    def seal(self, seal: Seal) -> tuple[str, ...]:
-        raise NotImplementedError("it only reads")
 
 
 class _Open:

@@ -1,37 +1,38 @@
 """The blob store as the server uses it: awaited, every step bounded, contents in parts.
 
-Into a folder uploads are streamed. Object stores take an object only whole, so a few at a time wait in memory; runners
-bring theirs to such a store themselves.
+Into a folder uploads are streamed. Object stores take an object only whole, so it comes in first, and then a few at a time
+are held in memory; runners bring theirs to such a store themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+import tempfile
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 from bide.core.limits import (
     BLOB_BYTES,
+    BLOB_MARK_S,
     BLOB_PART_BYTES,
     BLOB_SIGNED_S,
     BLOB_STEP_S,
     BLOB_THREADS,
     BLOBS_BUFFERED_MAX,
     OBJECT_S,
+    UPLOAD_S,
+    UPLOAD_SILENT_S,
 )  # fmt: skip
 from bide.core.refusals import Refused, Unavailable
 from bide.snapshots.blobs.base import BlobStore, Missing, check_key
+from bide.snapshots.blobs.layers import Marked
 from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.blobs.objects import Method, ObjectBlobs
 from bide.snapshots.blobs.staging import Staged
-from bide.store.base import Engine
-from bide.store.threaded import Store
 
 T = TypeVar("T")
-MARK = ("blobs", "mark")
-MARK_KEY = "bide/mark"  # of the object that says which database the objects belong to
 
 
 class Blobs:
@@ -40,21 +41,25 @@ class Blobs:
     A store that no longer takes its settings is away, too: whoever asks here cannot set them right.
     """
 
-    def __init__(self, store: BlobStore) -> None:
-        self.store = store  # itself, for what reads in threads of its own
+    def __init__(self, store: BlobStore, mark: str = "") -> None:
+        """`mark`: what the store holds for as long as it is the one of this server's database."""
+        self.mark, self._kind = mark, store
+        self.store = Marked(store, mark) if mark else store  # itself, for what reads in threads of its own
         self._threads = ThreadPoolExecutor(BLOB_THREADS, "blobs")
         self._buffers = asyncio.Semaphore(BLOBS_BUFFERED_MAX)
 
     async def put(self, key: str, parts: AsyncIterator[bytes], limit: int = BLOB_BYTES) -> bool:
-        """Creates the object durably; False when the key was taken. Raises `Refused('too_large')`, keeping nothing."""
+        """Creates the object durably; False when the key was taken. Raises `Refused('too_large')` and, for parts that do
+        not come, `Refused('timed_out')`, keeping nothing.
+        """
         _require_key(key)
-        if isinstance(self.store, LocalBlobs):
-            return await self._stream(self.store, key, parts, limit)
-        async with self._buffers:
-            held = bytearray()
-            async for part in _within(limit, parts):
-                held += part
-            return await self._step(self.store.put, key, bytes(held))
+        if isinstance(self._kind, LocalBlobs):
+            return await self._stream(self._kind, key, parts, limit)
+        with tempfile.SpooledTemporaryFile(BLOB_PART_BYTES) as spool:
+            async for some in _gathered(limit, parts):
+                await self._step(_spool, spool, some)
+            async with self._buffers:  # not before it is there: one that stands still holds up nobody
+                return await self._step(_put, self.store, key, spool)
 
     async def size(self, key: str) -> int:
         """The object's size in bytes, or `Refused('no_blob')`."""
@@ -88,7 +93,7 @@ class Blobs:
 
         An object that exists has no URL to put it: whoever holds one could leave out the condition and overwrite it.
         """
-        store = self.store
+        store = self._kind
         if not isinstance(store, ObjectBlobs) or not store.signs:
             return None
 
@@ -107,16 +112,17 @@ class Blobs:
                 "Checkpoints would not be safe there: use a file system or a store that keeps to it.",
             )
 
+    async def ask(self, question: Callable[[], T]) -> T:
+        """Asks the store itself, in a thread. Raises what it raises."""
+        return await self._run(question)
+
     async def _stream(self, folder: LocalBlobs, key: str, parts: AsyncIterator[bytes], limit: int) -> bool:
+        if isinstance(self.store, Marked):
+            await self._step(self.store.look, BLOB_MARK_S)
         staged = await self._step(folder.stage)
         try:
-            held = bytearray()
-            async for part in _within(limit, parts):
-                held += part
-                if len(held) >= BLOB_PART_BYTES:
-                    await self._step(folder.write, staged, bytes(held))
-                    held.clear()
-            await self._step(folder.write, staged, bytes(held))
+            async for some in _gathered(limit, parts):
+                await self._step(folder.write, staged, some)
             return await self._step(folder.publish, staged, key)
         finally:
             await self._step(staged.__exit__, None, None, None)
@@ -136,7 +142,7 @@ class Blobs:
     async def _run(self, step: Callable[..., T], *given: Any) -> T:
         """One step in a thread. One that hangs keeps its thread; whoever waits for it hears that the store is away."""
         seconds = BLOB_STEP_S + (
-            0.0 if isinstance(self.store, LocalBlobs) else OBJECT_S
+            0.0 if isinstance(self._kind, LocalBlobs) else OBJECT_S
         )  # those have bounds themselves
         running = self._threads.submit(step, *given)
         try:
@@ -163,13 +169,48 @@ def _require_key(key: str) -> None:
         raise Refused("bad_value", f"{str(error)[:200]}.") from None
 
 
-async def _within(limit: int, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    size = 0
-    async for part in parts:
+async def _gathered(limit: int, parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What comes in, in parts worth a step each; the last may be shorter, or empty."""
+    held, size = bytearray(), 0
+    async for part in _in_time(parts):
+        held += part
         size += len(part)
         if size > limit:
             raise Refused("too_large", f"An object can have {limit} bytes; this one has more.")
+        if len(held) >= BLOB_PART_BYTES:
+            yield bytes(held)
+            held.clear()
+    yield bytes(held)
+
+
+async def _in_time(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    loop = asyncio.get_running_loop()
+    end = loop.time() + UPLOAD_S
+    while True:
+        try:
+            async with asyncio.timeout(min(UPLOAD_SILENT_S, end - loop.time())):
+                part = await anext(parts, None)
+        except TimeoutError:
+            raise Refused(
+                "timed_out",
+                f"The object did not come: nothing for {UPLOAD_SILENT_S:g} s, or not all of it in {UPLOAD_S:g} s.",
+                "Send it again, on a faster line; nothing of it was kept.",
+            ) from None
+        if part is None:
+            return
         yield part
+
+
+def _spool(spool: IO[bytes], part: bytes) -> None:
+    try:
+        spool.write(part)
+    except OSError as error:
+        raise Unavailable("the server's disk for what comes in", error.strerror or str(error)) from error
+
+
+def _put(store: BlobStore, key: str, spool: IO[bytes]) -> bool:
+    spool.seek(0)
+    return store.put(key, spool.read())
 
 
 def _wrong(store: BlobStore, key: str) -> str:
@@ -185,43 +226,3 @@ def _wrong(store: BlobStore, key: str) -> str:
     finally:
         store.delete(key)
     return "It keeps an object that was removed." if store.has(key) else ""
-
-
-async def require_same(store: Store, blobs: Blobs) -> None:
-    """Refuses blobs that are not those of the other servers of the database: what one server was given, the others
-    would report as lost. The first server leaves a mark there.
-    """
-    if not store.shared:
-        return
-    known = (await store.get(*MARK) or b"").decode()
-    found = await _mark(blobs)
-    if not known and not found:
-        await blobs.put(MARK_KEY, _once(secrets.token_hex(16).encode()))
-        found = await _mark(blobs)
-    if not known:
-        known = await store.write(lambda engine: _known(engine, found))
-    if known != found:
-        raise Refused(
-            "bad_setting",
-            "These are not the blobs of the other servers of this database.",
-            f"Give all of them the same --blobs. Should its objects be lost for good, write {known} into its object "
-            f"{MARK_KEY}: sessions whose state is lost then say so.",
-        )
-
-
-async def _mark(blobs: Blobs) -> str:
-    try:
-        parts = blobs.parts(MARK_KEY, 0, await blobs.size(MARK_KEY))
-    except Refused:
-        return ""
-    return b"".join([part async for part in parts]).decode("utf-8", "replace").strip()
-
-
-def _known(engine: Engine, found: str) -> str:
-    if engine.get(*MARK) is None:
-        engine.put(*MARK, found.encode())
-    return (engine.get(*MARK) or b"").decode()
-
-
-async def _once(part: bytes) -> AsyncIterator[bytes]:
-    yield part

@@ -175,7 +175,7 @@ class App:
             refusal = problems.response(error)
         except Unavailable as error:
             log.warning("unavailable", what=error.what, why=error.why, path=scope["path"])
-            refusal = problems.outage(error)
+            refusal = problems.outage(error, reads=scope["method"] in ("GET", "HEAD"))
         except ClientDisconnect:
             return
         except Exception:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from bide.core.bounds import LIMITS
 from bide.core.keyring import KEY_SIZE
@@ -16,6 +17,7 @@ from bide.core.limits import LEASE_S, LEASE_S_MAX, LEASE_S_MIN, POLL_S, POLL_SHA
 from bide.core.refusals import Refused
 from bide.server.settings import WORDS, Value, checked, layered, nearest, require
 from bide.snapshots.blobs.objects import AccessKey
+from bide.store.postgres_link import place
 
 HOST, PORT = "127.0.0.1", 8811
 KEYS = (
@@ -63,10 +65,15 @@ class Config(Struct, frozen=True, kw_only=True):
 
 
 class Recorded(Struct, frozen=True, kw_only=True):
-    """`server.json`: where the server of a data folder listens, or listened last."""
+    """`server.json`: where the server of a data folder listens, or listened last, and where it kept what it keeps, unless
+    that was in the data folder. `password`: `database` was given with one, which is not written down.
+    """
 
     url: str
     pid: int
+    database: str = ""
+    blobs: str = ""
+    password: bool = False
 
 
 def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
@@ -79,7 +86,14 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
     _known(given, "flag", "", KEYS)
     variables = _variables(environ)
     folder = Path(str(given.get("data") or variables.get("data") or home)).expanduser().absolute()
-    merged = {**_file(folder / "config.toml"), **variables, **given}
+    last = recorded(folder)
+    merged = {**_before(last), **_file(folder / "config.toml"), **variables, **given}
+    if last is not None and last.password and merged.get("database") == last.database:
+        raise Refused(
+            "bad_setting",
+            f"The database was {last.database}, and its password is not kept here.",
+            "Give --database or BIDE_DATABASE as before.",
+        )
     host, port, last_port = _listen(merged.get("listen"), folder)
     owner, enrolment = (_token(name, merged.get(name, "")) for name in ("owner_token", "enrolment_token"))
     if owner and owner == enrolment:
@@ -94,8 +108,8 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
         host=host,
         port=port,
         last_port=last_port,
-        database=str(merged.get("database") or f"sqlite:{folder / 'bide.sqlite'}"),
-        blobs=str(merged.get("blobs") or f"file:{folder / 'blobs'}"),
+        database=_whole("sqlite", merged.get("database")) or _database(folder),
+        blobs=_whole("file", merged.get("blobs")) or _blobs(folder),
         access_key=_access_key(merged),
         lease_s=_lease(merged.get("lease_s", LEASE_S)),
         hosts=_hosts(merged.get("hosts", "")),
@@ -104,6 +118,39 @@ def load(flags: Mapping[str, object], environ: Mapping[str, str]) -> Config:
         master_key=_master_key(merged.get("master_key", "")),
         defaults=_defaults(merged),
     )
+
+
+def _database(folder: Path) -> str:
+    return f"sqlite:{folder / 'bide.sqlite'}"
+
+
+def _blobs(folder: Path) -> str:
+    return f"file:{folder / 'blobs'}"
+
+
+def _whole(scheme: str, value: object) -> str:
+    """The URL; a path in it is the same one from every folder."""
+    url = str(value or "")
+    kind, _, rest = url.partition(":")
+    return f"{scheme}:{Path(rest.removeprefix('//')).expanduser().absolute()}" if kind == scheme and rest else url
+
+
+def _before(last: Recorded | None) -> dict[str, object]:
+    """Where the server kept what it keeps: what is left off at the next start is meant to be as it was."""
+    return {name: value for name in ("database", "blobs") if last is not None and (value := getattr(last, name))}
+
+
+def to_record(config: Config, url: str, pid: int) -> Recorded:
+    """What the next start takes from this one."""
+    if config.database.startswith("memory:"):  # of one that forgets nothing is worth knowing
+        last = recorded(config.data)
+        return replace(last, url=url, pid=pid) if last is not None else Recorded(url=url, pid=pid)
+    database = "" if config.database == _database(config.data) else config.database
+    blobs = "" if config.blobs == _blobs(config.data) else config.blobs
+    before = database.partition("://")[2].rpartition("@")[0]
+    if ":" in before or "?" in before or "password" in database.partition("?")[2]:
+        return Recorded(url=url, pid=pid, database=f"postgresql://{place(database)}", blobs=blobs, password=True)
+    return Recorded(url=url, pid=pid, database=database, blobs=blobs)
 
 
 def _defaults(merged: Mapping[str, object]) -> dict[str, Value]:

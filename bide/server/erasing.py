@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 import msgspec
+import structlog
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import ids
@@ -19,11 +21,11 @@ from bide.core.limits import (
     LIST_MAX,
     ORPHAN_S,
 )
-from bide.core.refusals import Refused
+from bide.core.refusals import Refused, Unavailable
 from bide.core.session import Lifecycle, Session
 from bide.server import keys, projects
 from bide.server.parts import Parts
-from bide.store import collecting, rounds
+from bide.store import bases, collecting, rounds
 from bide.store.base import Engine, Page, Reader
 from bide.store.keyrows import At, write
 
@@ -32,8 +34,16 @@ PATIENCE = rounds.Patience(
     objects=COLLECT_OBJECTS, facts=ERASE_FACTS,
 )  # fmt: skip
 DOOMED_PROJECT = "doomed_project"
+LATER = "Not all that was stored could be deleted yet ({why}); the server goes on with it by itself."
+LOG = structlog.get_logger("bide.server")
 
-Gone = tuple[tuple[str, ...], tuple[str, ...]]  # sessions that were erased, and those that still hold content of them
+
+class Gone(Struct, frozen=True, kw_only=True):
+    """Sessions that were erased, those that still hold content of them, and what has still to be deleted (a sentence)."""
+
+    deleted: tuple[str, ...]
+    held_by: tuple[str, ...]
+    later: str = ""
 
 
 async def erase_session(parts: Parts, session: str) -> Gone:
@@ -42,17 +52,16 @@ async def erase_session(parts: Parts, session: str) -> Gone:
     def erase(engine: Engine) -> Gone:
         if engine.session(session) is None:
             raise Refused("no_session", f"There is no session {session}.")
-        return (session,), collecting.erase(engine, [session])
+        return Gone(deleted=(session,), held_by=tuple(collecting.erase(engine, [session])))
 
     gone = await parts.store.write(erase)
-    await finish(parts, gone[0])
-    return gone
+    return replace(gone, later=await finish(parts, gone.deleted))
 
 
 async def erase_ticket(parts: Parts, ticket: str) -> Gone:
     """Erases all sessions of a ticket. `Refused`: `no_session`, `not_at_rest`."""
     gone = await _erase_all(parts, Page(limit=ERASE_AT_ONCE, ticket=ticket))
-    if not gone[0]:
+    if not gone.deleted:
         raise Refused("no_session", f"There is no session of ticket {ticket[:80]!r}.")
     return gone
 
@@ -72,10 +81,25 @@ async def erase_project(parts: Parts, project: str) -> Gone:
     return await _erase_rest_of(parts, project)
 
 
+async def drop_base(parts: Parts, project: str) -> None:
+    """Lets nothing build upon the project's bases any more. `Refused`: `no_project`."""
+
+    def drop(engine: Engine) -> None:
+        projects.require(engine, project)
+        bases.drop(engine, project)
+
+    await parts.store.write(drop)
+
+
 async def go_on(parts: Parts) -> None:
     """Does what a server began that has ended since."""
     for project in await parts.store.keys(DOOMED_PROJECT):
-        await _erase_rest_of(parts, project)
+        try:
+            await _erase_rest_of(parts, project)
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - the others do not wait for it
+            _failed(parts, f"project {project}", error)
     left = await parts.store.read(lambda reader: collecting.doomed(reader, COLLECT_OBJECTS))
     if left:
         await _forget_keys(parts, frozenset(left))
@@ -97,6 +121,7 @@ async def _erase_all(parts: Parts, page: Page, until: float = 0.0) -> Gone:
     """In as many transactions as it takes. Of a project that is gone already those that a runner holds come later."""
     erased: list[str] = []
     held_by: set[str] = set()
+    later = ""
     if until:
         page = replace(page, before=ids.mint(until + 0.001))
 
@@ -109,8 +134,8 @@ async def _erase_all(parts: Parts, page: Page, until: float = 0.0) -> Gone:
 
     while some := await parts.store.write(erase):
         erased += some
-        await finish(parts, some)
-    return tuple(erased), tuple(sorted(held_by - set(erased)))
+        later = await finish(parts, some) or later
+    return Gone(deleted=tuple(erased), held_by=tuple(sorted(held_by - set(erased))), later=later)
 
 
 def _require_rest(reader: Reader, page: Page) -> None:
@@ -130,12 +155,22 @@ def _counted(held: Sequence[Session]) -> str:
 # -- what follows -----------------------------------------------------------------------------------------------------
 
 
-async def finish(parts: Parts, sessions: Collection[str]) -> None:
-    """Deletes what is left of erased sessions: logs, idempotency keys, objects. The collector does what this leaves."""
-    parts.store.changed(*sessions)
-    await _forget_keys(parts, frozenset(sessions))
-    await perform(parts, rounds.finish_erasures(PATIENCE))
-    await perform(parts, rounds.delete_due(rounds.Places(), PATIENCE))
+async def finish(parts: Parts, sessions: Collection[str]) -> str:
+    """Deletes what is left of erased sessions: logs, idempotency keys, objects. The collector does what this leaves: a
+    sentence about that. They are erased, whatever this fails at.
+    """
+    try:
+        parts.store.changed(*sessions)
+        await _forget_keys(parts, frozenset(sessions))
+        await perform(parts, rounds.finish_erasures(PATIENCE))
+        await perform(parts, rounds.delete_due(rounds.Places(), PATIENCE))
+    except Unavailable as away:
+        LOG.warning("erased, not deleted yet", what=away.what, why=away.why)
+        return LATER.format(why=f"{away.what} is out of reach")
+    except Exception as error:  # noqa: BLE001 - whoever hears of a failure would believe that nothing was erased
+        _failed(parts, "what erased sessions leave", error)
+        return LATER.format(why="the server's log says why")
+    return ""
 
 
 async def _forget_keys(parts: Parts, sessions: frozenset[str]) -> None:
@@ -150,22 +185,40 @@ async def _forget_keys(parts: Parts, sessions: frozenset[str]) -> None:
 async def perform(parts: Parts, steps: rounds.Round) -> None:
     """Performs a round's steps until it ends, or the server does."""
     answer: object = None
+    error: Exception | None = None
     while not parts.closing.is_set():
         try:
-            step = steps.send(answer)
+            step = steps.send(answer) if error is None else steps.throw(error)
         except StopIteration:
             return
-        match step:
-            case rounds.Look(call=look):
-                answer = await parts.store.read(look)
-            case rounds.Change(call=change):
-                answer = await parts.store.write(change)
-            case rounds.Listed(prefixes=prefixes):
-                answer = [key for prefix in prefixes for key in await _listed(parts, prefix)]
-            case rounds.Delete(object=key):
-                answer = await _deleted(parts, key)
-            case rounds.Wipe():
-                answer = await parts.store.wipe()
+        answer = error = None
+        try:
+            answer = await _answer(parts, step)
+        except Exception as raised:  # noqa: BLE001 - the round knows how much of it this ends
+            error = raised
+
+
+async def _answer(parts: Parts, step: rounds.Step) -> object:
+    match step:
+        case rounds.Look(call=look):
+            return await parts.store.read(look)
+        case rounds.Change(call=change):
+            return await parts.store.write(change)
+        case rounds.Listed(prefixes=prefixes):
+            return [key for prefix in prefixes for key in await _listed(parts, prefix)]
+        case rounds.Delete(object=key):
+            return await _deleted(parts, key)
+        case rounds.Wipe():
+            return await parts.store.wipe()
+        case rounds.Failed(what=what, error=failed):
+            _failed(parts, what, failed)
+            return None
+
+
+def _failed(parts: Parts, what: str, error: Exception) -> None:
+    """One of many could not be collected: whoever runs the server sees it, and the others do not wait for it."""
+    parts.metrics.failures.labels("collector").inc()
+    LOG.error("not collected", what=what, exc_info=error)
 
 
 async def _listed(parts: Parts, prefix: str) -> list[str]:

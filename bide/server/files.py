@@ -13,7 +13,9 @@ from bide.core.refusals import Refused
 from bide.server import render, shapes
 from bide.snapshots.diff import Changed
 from bide.snapshots.listing import Listed
+from bide.snapshots.reader import Reader
 
+_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 _RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})")
 # A file of a workspace is a stranger's: a browser stores it, and neither shows nor runs it.
 AS_FILE = {
@@ -32,10 +34,23 @@ class Range(Struct, frozen=True):
     partial: bool
 
 
-def path_of(path: str, path_b64: str) -> bytes:
-    """The bytes of a path as a request names it. `Refused('bad_value')`."""
+def path_of(path: str, path_b64: str, cwd: str = "") -> bytes:
+    """The bytes of a path as a request names it; from `cwd` on where it is one as coding agents write them.
+    `Refused('bad_value')`.
+    """
     given = unpacked(path_b64) if path_b64 else path.encode("utf-8", "surrogatepass")
+    top = cwd.encode("utf-8", "surrogatepass").rstrip(b"/")
+    if top and (given == top or given.startswith(top + b"/")):
+        given = given[len(top) :]
     return b"/".join(part for part in given.split(b"/") if part not in (b"", b"."))
+
+
+def meant(path: bytes, tree: str, *readers: Reader) -> bytes:
+    """The path, or where nothing stands there what is `shown` so: not all bytes can be."""
+    escaped = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), path)
+    if escaped == path or any(one.has(tree, path) for one in readers):
+        return path
+    return escaped if any(one.has(tree, escaped) for one in readers) else path
 
 
 def packed(name: bytes) -> str:
@@ -94,8 +109,7 @@ def changed(one: Changed) -> shapes.FileDiff:
         size=one.size,
         files=one.files,
         binary=one.binary,
-        large=one.large,
-        cut=one.cut,
+        left_out=one.left_out,
         patch=None if one.patch is None else one.patch.decode("utf-8", "replace"),
         patch_b64=None if one.patch is None else exact(one.patch),
     )

@@ -18,13 +18,13 @@ from bide.core.keyring import (
     base_family,
     family_of,
     family_to_seal_in,
+    family_to_write_in,
 )
-from bide.core.limits import BASE_AGE_S
 from bide.core.refusals import Refused
 from bide.core.session import Session
 from bide.server import projects
 from bide.server.wrapping import Wrapper, WrongKey
-from bide.store import keyrows
+from bide.store import bases, keyrows
 from bide.store.base import Engine, Reader
 from bide.store.threaded import Store
 
@@ -66,12 +66,19 @@ class Keyring:
             lambda reader: frozenset(root for root in roots if keyrows.is_sealed(reader, family, root))
         )
 
+    async def is_sealed(self, s: Session, root: str) -> bool:
+        """Whether the root is one that whoever holds the session may make at this moment, and has sealed."""
+        family = family_to_write_in(s, root)
+        return bool(family) and await self._store.read(lambda reader: keyrows.is_sealed(reader, family, root))
+
     async def publish(self, session: str, runner: str, root: str) -> None:
-        """Makes a root that was sealed as a base, and is written, the one that the project's sessions build upon."""
+        """Offers a root that was sealed as a base, and is written, to the project's sessions: they build upon it once a server
+        has read it. `Refused`: `forbidden`, `checkpoint_gone`, `base_not_wanted`.
+        """
 
         def write(engine: Engine) -> None:
             s = _held(engine, session, runner)
-            keyrows.publish(engine, s.project, root)
+            bases.offer(engine, s.project, session, runner, root)
 
         await self._store.write(write)
 
@@ -87,8 +94,8 @@ class Keyring:
         return Opening(
             chunks=self._project(domain, s.project).unwrap(domain.chunks, f"chunks {s.project}"),
             family=family,
-            base=domain.base,
-            wants_base=not domain.base or engine.now() - domain.based_at >= BASE_AGE_S,
+            base=bases.base_under(domain) if base else bases.base_for(engine, s.project, session, runner),
+            wants_base=bases.is_wanted(engine, s.project, domain),
         )
 
     def _seal(self, engine: Engine, session: str, runner: str, seal: Seal) -> tuple[str, ...]:

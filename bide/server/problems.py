@@ -23,15 +23,27 @@ def response(error: Refused, status: int = 0, headers: Mapping[str, str] | None 
     return Response(body, status or HTTP_STATUS[error.kind], out, MEDIA_TYPE)
 
 
-def outage(error: Unavailable) -> Response:
-    """503 with the time to wait; what is away is said, its address and credentials are not."""
-    refused = Refused(
+def away(error: Unavailable, *, reads: bool = False) -> Refused:
+    """What is away is said, its address and credentials are not. `reads`: the request changes nothing."""
+    return Refused(
         "store_unavailable",
-        f"{error.what[:1].upper()}{error.what[1:]} is out of reach for the moment.",
+        f"{error.what[:1].upper()}{error.what[1:]} is out of reach for the moment{f': {error.plain}' if error.plain else ''}.",
         # Usually nothing was done. Where only the answer was lost, everything was; then a repeat does nothing more.
-        "Try again in a moment, with the same id or Idempotency-Key: then it is done once.",
+        "Try again in a moment."
+        if reads
+        else "Try again in a moment, with the same id or Idempotency-Key: then it is done once.",
     )
-    return response(refused, headers={"retry-after": str(max(1, math.ceil(error.retry_after_s)))})
+
+
+def outage(error: Unavailable, *, reads: bool = False) -> Response:
+    """503 with the time to wait."""
+    headers = {"retry-after": str(max(1, math.ceil(error.retry_after_s)))}
+    return response(away(error, reads=reads), headers=headers)
+
+
+def line(error: Refused) -> bytes:
+    """The last line of an answer that breaks off: problem+json, so that its reader hears why."""
+    return msgspec.json.encode(problem(error)) + b"\n"
 
 
 def bug() -> Response:

@@ -95,7 +95,7 @@ def _reason(s: Session, around: Around) -> str:
         holder = around.holders.get(s.lease.runner)
         if holder is not None and around.state_of(holder) in ("out_of_contact", "gone"):
             return f"out of contact since {_written(holder.last_seen_at)}"
-        return s.parking or s.reason
+        return s.reason or s.parking  # while it parks only what is in the way of that is its reason
     if s.lifecycle is Lifecycle.QUEUED and not s.recovery_until:
         why, ahead = placement.why_not(s, around.online.get(s.pool, ()), around.now), around.ahead.get(s.id)
         return why if ahead is None else f"{why}; {_ordinal(ahead + 1)} in its queue"

@@ -26,10 +26,12 @@ from bide.core.limits import FILES_WANTED, KEEP_ALIVE_S, SHUTDOWN_S
 from bide.core.refusals import Refused
 from bide.server.app import build, loops
 from bide.server.auth import Actor, Tokens, issue
-from bide.server.blobs import Blobs, require_same
+from bide.server.belonging import own
+from bide.server.blobs import Blobs
 from bide.server.calls import App
-from bide.server.config import Config, Recorded
+from bide.server.config import Config, to_record
 from bide.server.wrapping import open_master
+from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.blobs.opened import open_blobs
 from bide.store.base import Engine
 from bide.store.memory import MemoryStore
@@ -70,30 +72,31 @@ async def serve(config: Config, ready: Ready | None = None, stop: asyncio.Event 
 
     `ready` is called once requests are answered and `server.json` and `client.json` are written.
     """
-    _private_folder(config.data)
-    _private_folder(config.home)
-    _raise_file_limit()
-    store = Store(open_engine(config.database))
-    try:
-        with _listen(config) as listening:
-            blobs = Blobs(open_blobs(config.blobs, config.access_key))
-            await blobs.prove()
-            await require_same(store, blobs)
+    with _bound(config) as listening:
+        # What can be refused is, before anything is made.
+        given = open_blobs(config.blobs, config.access_key)
+        if not isinstance(given, LocalBlobs) or given.made:
+            await Blobs(given).prove()
+        _private_folder(config.data)
+        _raise_file_limit()
+        store = Store(open_engine(config.database))
+        try:
+            blobs = await own(store, given, config.blobs)
+            _listen(config, listening)
             app = build(config, store, blobs, await open_master(config, store))
             serving = await _introduce(config, store, listening)
             app.parts.url = serving.url
             await _serve(app, serving, config, listening, ready, stop or asyncio.Event())
-    finally:
-        await store.close()
+        finally:
+            await store.close()
 
 
 async def _serve(
     app: App, serving: Serving, config: Config, listening: socket.socket, ready: Ready | None, stop: asyncio.Event
 ) -> None:
     def started() -> None:
-        _write_private(config.data / "server.json", Recorded(url=serving.url, pid=serving.pid))
-        for folder in {config.data, config.home}:
-            _write_private(folder / "client.json", _Client(url=serving.url, token=serving.token))
+        _write_private(config.data / "server.json", to_record(config, serving.url, serving.pid))
+        _write_private(config.data / "client.json", _Client(url=serving.url, token=serving.token))
         if ready is not None:
             ready(serving)
 
@@ -181,25 +184,43 @@ def open_engine(url: str) -> Engine:
     )
 
 
-def _listen(config: Config) -> socket.socket:
-    """The listening socket: the port asked for; where any will do, the one it had before if that is free."""
+def _bound(config: Config) -> socket.socket:
+    """The socket to listen on: the port asked for; where any will do, the one it had before if that is free. Nobody is
+    let in before the server answers: where there are others, clients go on to them.
+    """
     wanted = [config.port] if config.port else [config.last_port, 0] if config.last_port else [0]
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     for tries, port in enumerate(wanted, 1):
+        listener = socket.socket(family)
         try:
-            listener = socket.create_server((config.host, port), family=family)
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listener.bind((config.host, port))
             # asyncio does this only for sockets that it opened itself; without it an answer may wait 40 ms for an ACK.
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return listener
         except OSError as error:
-            if tries < len(wanted):
-                continue
-            raise Refused(
-                "bad_setting",
-                f"The server cannot listen on {config.host}:{port}: {os.strerror(error.errno or 0)}.",
-                "Choose another address with --listen HOST:PORT; port 0 is any free one.",
-            ) from error
+            listener.close()
+            if tries == len(wanted):
+                raise _port_taken(config, port, error) from error
     raise AssertionError("there is always a port to try")
+
+
+def _listen(config: Config, bound: socket.socket) -> None:
+    """Another server that began at the same moment may have been let onto the same port."""
+    try:
+        bound.listen()
+    except OSError as error:
+        raise _port_taken(config, bound.getsockname()[1], error) from error
+
+
+def _port_taken(config: Config, port: int, error: OSError) -> Refused:
+    return Refused(
+        "bad_setting",
+        f"The server cannot listen on {config.host}:{port}: {os.strerror(error.errno or 0)}.",
+        "Choose another address with --listen HOST:PORT; port 0 is any free one.",
+    )
 
 
 async def _introduce(config: Config, store: Store, listening: socket.socket) -> Serving:

@@ -67,8 +67,10 @@ def checked(given: Mapping[str, object]) -> dict[str, Value]:
     for name, value in given.items():
         if name in LIMITS:
             if isinstance(value, bool) or not isinstance(value, int | float):
-                raise Refused("bad_setting", f"{name} is a number of {LIMITS[name].unit}, not {_shown(value)}.")
-            found[name] = _number(name, value)
+                raise Refused("bad_setting", f"{name} is {_kind(name)}, not {_shown(value)}.")
+            found[name] = number = _number(name, value)
+            if LIMITS[name].unit != "s" and not number.is_integer():
+                raise Refused("bad_setting", f"{name} is {_kind(name)}, not {_shown(value)}.")
         elif name in WORDS:
             if not isinstance(value, str):
                 raise Refused("bad_setting", f"{name} is a word, not {_shown(value)}.")
@@ -103,6 +105,15 @@ def layered(
         limits=limits, runtime=words["runtime"], pool=words["pool"], model=words["model"], labels=words["labels"],
         on_loss=on_loss, on_rollback=on_rollback, exclude=words["exclude"], include=words["include"], resume_hook=words["resume_hook"],
     )  # fmt: skip
+
+
+def _kind(name: str) -> str:
+    match LIMITS[name].unit:
+        case "s":
+            return "a number of seconds"
+        case "bytes":
+            return "a whole number of bytes"
+    return "a whole number"
 
 
 def _number(name: str, value: float) -> float:

@@ -235,9 +235,9 @@ class Files(Struct, frozen=True, kw_only=True):
 
 
 class FileDiff(Struct, frozen=True, kw_only=True):
-    """One path that differs. `patch` is in git's form: none for a folder, a `large` file, or where only bits of the mode
-    differ that git does not know; `cut` when its end is missing. `patch_b64` has its bytes where they are not UTF-8.
-    A folder that came or went with many `files` is one item.
+    """One path that differs. `patch` is in git's form and whole: none for a folder, where only bits of the mode differ that
+    git does not know, and for what is `left_out`, since one side has too many bytes or too many lines differ.
+    `patch_b64` has its bytes where they are not UTF-8. A folder that came or went with many `files` is one item.
     """
 
     path: str
@@ -251,16 +251,18 @@ class FileDiff(Struct, frozen=True, kw_only=True):
     size: int
     files: int
     binary: bool
-    large: bool
-    cut: bool
+    left_out: Literal["", "bytes", "lines"]
     patch: str | None
     patch_b64: str | None
 
 
 class Diff(Struct, frozen=True, kw_only=True):
-    """What differs between two checkpoints."""
+    """What differs between two checkpoints. `since_is`: what the older one holds, the fresh clone, what the session was
+    forked from, the first state that was saved (something may have changed before), or a later one.
+    """
 
     since: int
+    since_is: Literal["clone", "fork", "first", "later"]
     checkpoint: int
     tree: str
     items: Sequence[FileDiff]
@@ -306,13 +308,16 @@ class Stray(Struct, frozen=True, kw_only=True):
 
 
 class Erased(Struct, frozen=True, kw_only=True):
-    """Sessions that were erased, and the forks that still hold content of theirs. `session_id`: the one named, if any."""
+    """Sessions that were erased, and the forks that still hold content of theirs. `session_id`: the one named, if any.
+    `later`: what of the stored could not be deleted yet, as a sentence; empty for nothing.
+    """
 
     session_id: str = ""
     type: Literal["erase"] = "erase"
     status: Literal["consumed"] = "consumed"
     deleted: Sequence[str]
     held_by: Sequence[str]
+    later: str = ""
 
 
 class Project(Struct, frozen=True, kw_only=True):

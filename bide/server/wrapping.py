@@ -53,7 +53,19 @@ async def open_master(config: Config, store: Store) -> Wrapper:
     Raises `Refused('bad_setting')` when it is not the one that the database's keys are wrapped with.
     """
     path = config.data / "master.key"
-    known = await store.get(*MARK)
+    wrapper = given_master(config, await store.get(*MARK)) or Wrapper(_make(path))
+    mark = wrapper.wrap(_PROOF, "mark")
+    if await store.write(lambda engine: _marked(engine, mark)) != mark:
+        raise _another(path)
+    return wrapper
+
+
+def given_master(config: Config, known: bytes | None) -> Wrapper | None:
+    """The master key that is there; None when there is none yet. `known`: the database's document MARK.
+
+    Raises `Refused('bad_setting')` when it is not the one of the database, or not a secret.
+    """
+    path = config.data / "master.key"
     key = bytes.fromhex(config.master_key) if config.master_key else _read(path)
     if key is None and known is not None:
         raise Refused(
@@ -61,15 +73,18 @@ async def open_master(config: Config, store: Store) -> Wrapper:
             "The keys in this database are wrapped with a master key that this server was not given.",
             f"Set BIDE_MASTER_KEY to that of the other servers, or bring {path} back. Without it nothing can be read.",
         )
-    wrapper = Wrapper(key or _make(path))
-    mark = wrapper.wrap(_PROOF, "mark")
-    if await store.write(lambda engine: _marked(engine, mark)) != mark:
-        raise Refused(
-            "bad_setting",
-            "This is not the master key that the keys in this database are wrapped with.",
-            f"Give all servers of one database the same BIDE_MASTER_KEY; where none is given, {path} holds it.",
-        )
+    wrapper = Wrapper(key) if key is not None else None
+    if wrapper is not None and known is not None and wrapper.wrap(_PROOF, "mark") != known:
+        raise _another(path)
     return wrapper
+
+
+def _another(path: Path) -> Refused:
+    return Refused(
+        "bad_setting",
+        "This is not the master key that the keys in this database are wrapped with.",
+        f"Give all servers of one database the same BIDE_MASTER_KEY; where none is given, {path} holds it.",
+    )
 
 
 def _marked(engine: Engine, mark: bytes) -> bytes:
@@ -82,10 +97,17 @@ def _marked(engine: Engine, mark: bytes) -> bytes:
 def _read(path: Path) -> bytes | None:
     try:
         key = bytes.fromhex(path.read_text("ascii").strip())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
         raise Refused("bad_setting", f"The master key {path} cannot be read: {error}.") from error
+    mode = path.stat().st_mode & 0o777
+    if mode & 0o007:  # a group may be meant: volumes are given to one
+        raise Refused(
+            "bad_setting",
+            f"Everybody on this machine may read the master key {path} (mode {mode:04o}).",
+            f"`chmod 600 {path}`. Whoever has read it can read what was copied of the database and the blobs.",
+        )
     if len(key) != KEY_SIZE:
         raise Refused("bad_setting", f"{path} holds no master key: that is {2 * KEY_SIZE} hexadecimal digits.")
     return key

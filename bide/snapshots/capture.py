@@ -17,14 +17,15 @@ from bide.core.keyring import KEY_SIZE, Opening, Seal
 from bide.core.refusals import Unavailable
 from bide.snapshots.depot import Depot, RootTaken
 from bide.snapshots.lineage import Lineage
-from bide.snapshots.losses import Notes, NotKept, Stopped, TooLarge
-from bide.snapshots.manifest import PackRef, RootRecord, root_key, seal_root
+from bide.snapshots.losses import BadFolder, Notes, NotKept, Stopped, TooLarge
+from bide.snapshots.manifest import PackRef, RootRecord, impossible, root_key, seal_root
 from bide.snapshots.packs import Written
 from bide.snapshots.reading import Reader
 from bide.snapshots.scan import Tree, Walked
 from bide.snapshots.statcache import Memory, keep, keep_on, recall
 from bide.snapshots.survey import Survey
 from bide.snapshots.tidy import worn
+from bide.snapshots.writeback import written_out
 
 
 class Counted(Struct, frozen=True, kw_only=True):
@@ -73,9 +74,10 @@ def capture(
     Not `upon_base`: the project's base is not built upon. `stood`: trees, by name, as they stood at some moment; what
     of them was made or changed since is left out.
 
-    Raises `RootTaken`, `TooLarge` before anything is read, `Stopped` when `stop()` turns true, `BadFolder` for a tree
-    that is no folder, `Changed` for a file of one that `stood` which changed just when it was read, `Unavailable` on an
-    outage, `Refused`, ValueError for a name. The root is written last: nothing half-written can ever be restored.
+    Raises `RootTaken`, `TooLarge` (before anything is read, unless it grows meanwhile), `Stopped` when `stop()` turns
+    true, `BadFolder` for a tree that is no folder, `Changed` for a file of one that `stood` which changed just when it
+    was read, `Unavailable` on an outage, `Refused`, ValueError for a name. The root is written last: nothing
+    half-written can ever be restored.
     """
     root_key(root)
     if len({tree.name for tree in trees}) != len(trees):
@@ -86,6 +88,8 @@ def capture(
             raise Stopped
 
     started, start_ns = time.monotonic(), time.time_ns()
+    # What is dirtied while this lasts is young, and what is dirtied after it moves a ctime.
+    trusted_before_ns = start_ns - limits.RACY_NS if written_out(trees) else 0
     opening, notes, key = depot.keyring.opening(), Notes(), secrets.token_bytes(KEY_SIZE)
     opening = opening if upon_base else replace(opening, base="")
     with ExitStack() as stack:
@@ -96,21 +100,18 @@ def capture(
             Survey(tree, memory, lineage.numbers, notes, proceed, stop, workers, stack, stood.get(tree.name))
             for tree in trees
         ]
-        if bytes_max:
-            _fits(surveys, bytes_max)
+        _fits(surveys, bytes_max)
         reader = Reader(
-            blobs=depot.blobs, opening=opening, trusted_before_ns=start_ns - limits.RACY_NS, proceed=proceed,
+            blobs=depot.blobs, opening=opening, trusted_before_ns=trusted_before_ns, proceed=proceed,
             stop=stop, workers=workers,
         )  # fmt: skip
         if lineage.holds:
             _tidy(root, surveys, lineage)
         done = _sealed(Seal(root=root, key=key, base=opening.base), surveys, lineage, reader, depot)
         record = _record(root, parent, opening, start_ns, surveys, done.packs, notes)
-        content = seal_root(record, key)
-        if not depot.blobs.put(root_key(root), content) and depot.blobs.get(root_key(root)) != content:
-            raise RootTaken(root)
+        root_bytes = _put(record, key, depot, bytes_max)
         _remember(cache_dir, opening, root, memory, lineage, surveys, changed=done.read)
-    return _captured(record, notes, done, len(content), time.monotonic() - started)
+    return _captured(record, notes, done, root_bytes, time.monotonic() - started)
 
 
 def _tidy(root: str, surveys: Sequence[Survey], lineage: Lineage) -> None:
@@ -154,7 +155,22 @@ def _record(
     )
 
 
+def _put(record: RootRecord, key: bytes, depot: Depot, bytes_max: int) -> int:
+    """Writes the root, unless no restore would take it; its length."""
+    size = sum(tree.size for tree in record.trees)
+    if bytes_max and size > bytes_max:  # it grew meanwhile
+        raise TooLarge(size, bytes_max)
+    if reason := impossible(record):
+        raise BadFolder(record.trees[0].name, reason)
+    content, at = seal_root(record, key), root_key(record.root)
+    if not depot.blobs.put(at, content) and depot.blobs.get(at) != content:
+        raise RootTaken(record.root)
+    return len(content)
+
+
 def _fits(surveys: Sequence[Survey], most: int) -> None:
+    if not most:
+        return
     size = sum(survey.size() for survey in surveys)
     if size > most:  # a file of holes may look large and be nothing
         size -= sum(survey.holes() for survey in surveys)
@@ -179,6 +195,8 @@ def _sealed(seal: Seal, surveys: list[Survey], lineage: Lineage, reader: Reader,
             if rounds > limits.READ_ROUNDS_MAX:
                 raise Unavailable("the folder", "files with several names kept changing while it was being captured")
             read = True
+            for survey in surveys:
+                survey.part()
             written |= {pack.ref.id: pack for pack in reader.read(surveys, lineage)}
         used = {use for survey in surveys for part in survey.parts.values() for use in part.kept.uses}
         packs = tuple(lineage.packs[use] for use in sorted(used))

@@ -12,30 +12,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
 
 from bide.core import limits
-from bide.core.refusals import Unavailable
-from bide.snapshots.losses import BadFolder, Hostile, Stopped
+from bide.snapshots.failures import Failed, Unforeseen, exception_of, told
+from bide.snapshots.losses import Stopped
 
 _PR_SET_PDEATHSIG = 1
 _NUMBER_SIZE = 4  # bytes, in the pipe that is drawn from
+_DONE, _FAILED = b"\1", b"\0"
+_LENGTH_SIZE = 8  # bytes, of what follows in a child's answer
 
 S = TypeVar("S")
 R = TypeVar("R")
 
 
-class _Failed(Struct, frozen=True):
-    """How a child ended, when it raised."""
-
-    kind: str
-    words: tuple[str, ...]
-
-
 def each(work: Callable[[S], R], shares: Sequence[S], kind: type[R], stop: Callable[[], bool] | None = None) -> list[R]:
     """What `work` gives for every share, in order: each share in a child of its own, one alone in this process.
 
-    `kind` is what it gives, something msgspec can carry. Raises what a child raised, OSError for one that died, and
+    `kind` is what it gives, something msgspec can carry. Raises what a child raised, `Unforeseen` for one that died, and
     `Stopped`; the others are ended then.
     """
     if len(shares) < 2:
@@ -45,7 +39,7 @@ def each(work: Callable[[S], R], shares: Sequence[S], kind: type[R], stop: Calla
         gc.freeze()  # children that collect garbage would copy all memory they share
         for share in shares:
             children.append(_begun(work, share, [pipe for _, pipe in children]))
-        return [_result(body, kind) for body in _bodies([pipe for _, pipe in children], stop)]
+        return [msgspec.msgpack.decode(body, type=kind) for body in _bodies([pipe for _, pipe in children], stop)]
     finally:
         gc.unfreeze()
         for pid, pipe in children:
@@ -113,18 +107,13 @@ def _begun(work: Callable[[S], R], share: S, others: list[int]) -> tuple[int, in
 
 def _told(work: Callable[[S], R], share: S) -> bytes:
     try:
-        return b"\1" + msgspec.msgpack.encode(work(share))
+        kind, body = _DONE, msgspec.msgpack.encode(work(share))
     except Exception as error:  # noqa: BLE001 - the parent raises it again
-        words: tuple[str, ...] = ("0", f"{type(error).__name__}: {error}")
-        match error:
-            case Unavailable(what=one, why=two) | Hostile(path=one, reason=two) | BadFolder(path=one, reason=two):
-                words = (one, two)
-            case OSError(errno=int(number), strerror=str(text)):
-                words = (str(number), text)
-        return b"\0" + msgspec.msgpack.encode(_Failed(type(error).__name__, words))
+        kind, body = _FAILED, msgspec.msgpack.encode(told(error))
+    return kind + len(body).to_bytes(_LENGTH_SIZE, "big") + body
 
 
-def _bodies(pipes: list[int], stop: Callable[[], bool] | None) -> list[bytes]:
+def _bodies(pipes: list[int], stop: Callable[[], bool] | None) -> list[bytearray]:
     found = {pipe: bytearray() for pipe in pipes}
     waiting = set(pipes)
     while waiting:
@@ -135,27 +124,17 @@ def _bodies(pipes: list[int], stop: Callable[[], bool] | None) -> list[bytes]:
             found[pipe] += part
             if not part:
                 waiting.discard(pipe)
-                if found[pipe][:1] != b"\1":
-                    _raise(bytes(found[pipe]))
-    return [bytes(found[pipe]) for pipe in pipes]
+                found[pipe] = _body(found[pipe])
+    return [found[pipe] for pipe in pipes]
 
 
-def _result(body: bytes, kind: type[R]) -> R:
-    return msgspec.msgpack.decode(body[1:], type=kind)
-
-
-def _raise(body: bytes) -> None:
-    if not body:
-        raise OSError("a process that did part of the work died")
-    failed = msgspec.msgpack.decode(body[1:], type=_Failed)
-    match failed.kind, failed.words:
-        case "Stopped", _:
-            raise Stopped
-        case "Unavailable", (what, why):
-            raise Unavailable(what, why)
-        case "Hostile", (path, reason):
-            raise Hostile(path, reason)
-        case "BadFolder", (path, reason):
-            raise BadFolder(path, reason)
-        case _, (number, text):
-            raise OSError(int(number), text)
+def _body(answer: bytearray) -> bytearray:
+    """What a child gave. Raises what it raised, and `Unforeseen` where its end came before that of its answer."""
+    start = 1 + _LENGTH_SIZE
+    if len(answer) < start or len(answer) - start != int.from_bytes(answer[1:start], "big"):
+        raise Unforeseen("a process that did part of the work died")
+    kind = answer[:1]
+    del answer[:start]
+    if kind == _FAILED:
+        raise exception_of(msgspec.msgpack.decode(answer, type=Failed))
+    return answer

@@ -11,22 +11,24 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bide.core.limits import DIFF_BYTES_MAX, DIFF_FOLDER_FILES, DIFF_PATCH_BYTES
+from bide.core.limits import DIFF_BYTES_MAX, DIFF_FOLDER_FILES
 from bide.snapshots.folders import join
+from bide.snapshots.losses import shown
 from bide.snapshots.manifest import FILE, FOLDER, HARD, Entry, Folder
-from bide.snapshots.patch import Text, binary, patch
-from bide.snapshots.reader import Reader
+from bide.snapshots.patch import Text, patch
+from bide.snapshots.reader import NotThere, Reader
 
 Change = Literal["added", "removed", "changed"]
+LeftOut = Literal["", "bytes", "lines"]
 _GIT = b".git"  # git's own files change with every commit and say nothing that the files do not
 
 
 class Changed(Struct, frozen=True, kw_only=True):
     """One path that differs. `old_mode` and `new_mode` are permission bits, None where there is nothing.
 
-    `patch` is the difference as git writes it, `cut` when its end is missing. There is none for what is too `large`, for
-    a folder, and where only such bits differ that git does not know. A folder that came or went with many `files` is
-    one line, as is one without any.
+    `patch` is the whole difference as git writes it. There is none for a folder, where only such bits differ that git
+    does not know, and for what is `left_out`: one side has too many `bytes`, or too many `lines` differ. A folder that
+    came or went with many `files` is one line, as is one without any.
     """
 
     path: bytes
@@ -39,8 +41,7 @@ class Changed(Struct, frozen=True, kw_only=True):
     size: int = 0
     files: int = 0
     binary: bool = False
-    large: bool = False
-    cut: bool = False
+    left_out: LeftOut = ""
     patch: bytes | None = None
 
 
@@ -62,6 +63,11 @@ def diff(old: Side, new: Side, under: bytes = b"", after: bytes = b"") -> Iterat
 
     Times and owners do not count, and what is called .git is left out. `NotThere` when a side has no such tree.
     """
+    return (one for one in looks(old, new, under, after) if one is not None)
+
+
+def looks(old: Side, new: Side, under: bytes = b"", after: bytes = b"") -> Iterator[Changed | None]:
+    """The same look by look, None where it found nothing: no step reads more than one file, or counts one folder."""
     whole: set[bytes] = set()
     for twin in _twins(old, new, under):
         if any(above in whole for above in _above(twin.path)):
@@ -77,8 +83,14 @@ def diff(old: Side, new: Side, under: bytes = b"", after: bytes = b"") -> Iterat
                     found = None  # it was asked for, so what is in it is told
                 elif found is not None and found.files:
                     whole.add(twin.path)
-            if found is not None and wanted:
+            if wanted:
                 yield found
+
+
+def require_there(old: Side, new: Side, path: bytes) -> None:
+    """Passes a path at which one of the two has something; `NotThere`."""
+    if not (old.reader.has(old.tree, path) or new.reader.has(new.tree, path)):
+        raise NotThere(new.tree, path, f"there is no {shown(new.tree, path)} in either checkpoint")
 
 
 def _place(path: bytes) -> tuple[bytes, bytes]:
@@ -174,7 +186,7 @@ def _compared(old: Side, new: Side, path: bytes, before: Entry | None, now: Entr
         size=last.size if last.kind == FILE else len(last.target),
     )
     if any(entry and entry.size > DIFF_BYTES_MAX for entry in (left, right)):
-        return replace(made, large=True)
+        return replace(made, left_out="bytes")
     was, text = _text(old, path, left), _text(new, path, right)
     if was == text:
         return made if left and right and left.mode != right.mode else None  # else cut into other chunks or holes
@@ -182,15 +194,10 @@ def _compared(old: Side, new: Side, path: bytes, before: Entry | None, now: Entr
 
 
 def _patched(made: Changed, was: Text | None, text: Text | None) -> Changed:
-    if any(one and b"\0" in one.content[:8000] for one in (was, text)):
-        return replace(made, binary=True, patch=binary(made.path, was, text))
     found = patch(made.path, was, text)
     if found is None:
-        return replace(made, large=True)
-    body = found.body
-    if len(body) > DIFF_PATCH_BYTES:
-        body = body[: body.rfind(b"\n", 0, DIFF_PATCH_BYTES) + 1]
-    return replace(made, added=found.added, removed=found.removed, patch=body, cut=len(body) < len(found.body))
+        return replace(made, left_out="lines")
+    return replace(made, added=found.added, removed=found.removed, binary=found.binary, patch=found.body)
 
 
 def _resolved(side: Side, path: bytes, entry: Entry | None) -> Entry | None:

@@ -6,7 +6,7 @@ import stat
 import zlib
 from collections.abc import Iterable, Mapping
 
-from bide.core.limits import SEGMENT_ENTRIES_MAX
+from bide.core.limits import SEGMENT_BYTES, SEGMENT_ENTRIES_MAX
 from bide.snapshots.folders import join
 from bide.snapshots.scan import entries_in, seen_of
 
@@ -16,13 +16,15 @@ _CUT_MASK = 15  # a segment ends at about every 16th folder: a change in one wri
 def grouped(folders: Mapping[bytes, bytes]) -> list[list[bytes]]:
     """The paths in order, cut where the folders' own names say so: the cuts stay where they are when others come and go."""
     groups: list[list[bytes]] = []
-    entries = 0
+    entries = size = 0
     for path in sorted(folders):
-        if not groups or zlib.crc32(path) & _CUT_MASK == 0 or entries >= SEGMENT_ENTRIES_MAX:
+        full = entries >= SEGMENT_ENTRIES_MAX or size >= SEGMENT_BYTES
+        if not groups or full or zlib.crc32(path) & _CUT_MASK == 0:
             groups.append([])
-            entries = 0
+            entries = size = 0
         groups[-1].append(path)
-        entries += entries_in(folders[path])
+        entries += 1 + entries_in(folders[path])
+        size += len(path) + len(folders[path])
     return groups
 
 

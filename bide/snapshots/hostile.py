@@ -62,6 +62,19 @@ class Checker:
             self._refuse(path, "the folders are not in order")
         self._last = path
 
+    def take_alone(self, folders: Iterable[Folder]) -> None:
+        """Passes folders by what stands in them only: of their tree others are lost, and may have named them."""
+        for folder in folders:
+            parts = folder.path.split(b"/") if folder.path else []
+            if any(part in _NO_NAMES or b"\0" in part for part in parts):
+                self._refuse(folder.path, "its name is no plain name")
+            if self._last is not None and folder.path <= self._last:
+                self._refuse(folder.path, "the folders are not in order")
+            self._last = folder.path
+            if reason := _wrong_dress(folder.mode, folder.mtime_ns, folder.uid, folder.gid, folder.xattrs):
+                self._refuse(folder.path, reason)
+            self._take_entries(folder)
+
     def _take_entries(self, folder: Folder) -> None:
         last = b""
         for entry in folder.entries:

@@ -93,8 +93,8 @@ def read_index(refs: Iterable[PackRef], keys: Mapping[str, bytes], blobs: BlobSt
         key = keys.get(ref.id.hex())
         if key is None:
             return NO_KEY
-        opener = Opener(ref, key)
         try:
+            opener = Opener(ref, key)
             footer = opener.footer(blobs)
             _check_fit(ref, footer)
         except Missing:

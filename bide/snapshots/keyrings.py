@@ -1,4 +1,6 @@
-"""A keyring in one file, for a depot that stands alone: a backup carried elsewhere, a bench, a test."""
+"""Keyrings that ask nobody: in one file, for a depot that stands alone (a backup carried elsewhere, a bench, a test), and
+the keys of one root, fetched beforehand.
+"""
 
 from __future__ import annotations
 
@@ -91,3 +93,19 @@ class FileKeyring:
             file.flush()
             os.fsync(fd)
         staged.replace(self._path)
+
+
+class Held:
+    """The keys of one root, fetched beforehand: a keyring for a thread or process that cannot ask the store."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+
+    def keys(self, root: str) -> Keys:
+        return self._keys
+
+    def opening(self) -> Opening:
+        raise NotImplementedError("it only reads")
+
+    def seal(self, seal: Seal) -> tuple[str, ...]:
+        raise NotImplementedError("it only reads")

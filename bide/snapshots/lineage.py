@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from bide.core import limits
 from bide.core.keyring import Opening
 from bide.snapshots.blobs.base import Missing
 from bide.snapshots.depot import Depot, KeyMissing
@@ -86,7 +87,7 @@ class Lineage:
             return
         try:
             keys = self._depot.keyring.keys(root)
-            record = open_root(root, self._depot.blobs.get(root_key(root)), keys.root)
+            record = open_root(root, self._depot.blobs.read(root_key(root), 0, limits.ROOT_BYTES_MAX), keys.root)
         except (KeyMissing, Missing, Unreadable) as error:
             self._notes.warn(f"{what}, {root}, cannot be built upon ({error}); what it held is saved anew")
             return

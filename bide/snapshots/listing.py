@@ -43,7 +43,10 @@ def listed(reader: Reader, tree: str, path: bytes, after: bytes, limit: int) -> 
         if not path:
             raise
         above, _, name = path.rpartition(b"/")
-        one = next((one for one in reader.folder(tree, above).entries if one.name == name), None)
+        try:
+            one = next((one for one in reader.folder(tree, above).entries if one.name == name), None)
+        except NotThere:
+            one = None
         if one is None:
             raise
         found = _entry(reader, tree, above, one)

@@ -54,15 +54,17 @@ class Changed(Exception):
 
 
 class BadFolder(Exception):
-    """A folder given by the caller cannot be captured or restored to; nothing in it was changed."""
+    """A folder given by the caller cannot be captured or restored to; nothing in it was changed. `errno`: what the
+    system said, such as that the disk is full; 0 where it was not the system.
+    """
 
-    def __init__(self, path: str, reason: str) -> None:
-        self.path, self.reason = path, reason
+    def __init__(self, path: str, reason: str, errno: int = 0) -> None:
+        self.path, self.reason, self.errno = path, reason, errno
         super().__init__(f"{path}: {reason}")
 
 
 class TooLarge(Exception):
-    """The folders hold `size` bytes where at most `most` may be saved; nothing was uploaded."""
+    """The folders hold `size` bytes where at most `most` may be saved; no root was written."""
 
     def __init__(self, size: int, most: int) -> None:
         self.size, self.most = size, most

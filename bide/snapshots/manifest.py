@@ -10,37 +10,50 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from operator import ge
+from typing import Annotated, TypeVar
 
 import msgspec
 import zstandard
 from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from msgspec import Struct
+from msgspec import Meta, Raw, Struct
+from msgspec.msgpack import Decoder
 
 from bide.core import limits
+from bide.core.keyring import ID_SIZE, NUMBER
 
 VERSION = 2
 HASH_SIZE = 32
 ROOT_MAGIC = b"BDRT"
 _HEADER = len(ROOT_MAGIC) + 2
 _ROOT_NONCE = bytes(12)  # a root's key encrypts one message
-_ROOT_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*/\d+-\d+")
+_ROOT_NAME = re.compile(rf"[A-Za-z0-9_-][A-Za-z0-9._-]*/{NUMBER}-{NUMBER}")
+
+_SHORTEST_ENTRY = b"\x92\xc4\x00\xa0"  # its name and kind are always there
 
 FILE, FOLDER, LINK, HARD = "f", "d", "l", "h"
 
 T = TypeVar("T")
 
+# What these say is looked at before memory is used for it: a few bytes can claim, and unpack to, any number of things.
+_Hash = Annotated[bytes, Meta(min_length=HASH_SIZE, max_length=HASH_SIZE)]
+_Words = Meta(max_length=limits.ROOT_WORDS_MAX)
+_Patterns = Annotated[tuple[bytes, ...], _Words]
 
-class Xattr(Struct, frozen=True, array_like=True):
+
+class Xattr(Struct, frozen=True, array_like=True, gc=False):
     """One extended attribute."""
 
     name: bytes
     value: bytes
 
 
-class Entry(Struct, frozen=True, array_like=True):
+_Xattrs = Annotated[tuple[Xattr, ...], Meta(max_length=limits.XATTRS_MAX)]
+
+
+class Entry(Struct, frozen=True, array_like=True, gc=False):
     """One name in a folder.
 
     `kind` is f (file), d (folder: all else about it stands in its own record), l (symbolic link) or h (another name of
@@ -56,8 +69,8 @@ class Entry(Struct, frozen=True, array_like=True):
     size: int = 0
     ids: bytes = b""
     target: bytes = b""
-    lengths: tuple[int, ...] = ()
-    xattrs: tuple[Xattr, ...] = ()
+    lengths: Annotated[tuple[int, ...], Meta(max_length=limits.SEGMENT_PARTS_MAX)] = ()
+    xattrs: _Xattrs = ()
     uid: int | None = None
     gid: int | None = None
 
@@ -74,8 +87,21 @@ class Folder(Struct, frozen=True, array_like=True):
     path: bytes
     mode: int
     mtime_ns: int
-    entries: tuple[Entry, ...]
-    xattrs: tuple[Xattr, ...] = ()
+    entries: Annotated[tuple[Entry, ...], Meta(max_length=limits.SEGMENT_NAMES_MAX)]
+    xattrs: _Xattrs = ()
+    uid: int | None = None
+    gid: int | None = None
+
+
+_Raws = Annotated[list[Raw], Meta(max_length=limits.SEGMENT_NAMES_MAX)]
+
+
+class _RawFolder(Struct, frozen=True, array_like=True):
+    path: bytes
+    mode: int
+    mtime_ns: int
+    entries: _Raws
+    xattrs: _Xattrs = ()
     uid: int | None = None
     gid: int | None = None
 
@@ -86,8 +112,8 @@ class SegmentRef(Struct, frozen=True, array_like=True):
     """
 
     first: bytes
-    id: bytes
-    chunks: bytes = b""
+    id: _Hash
+    chunks: Annotated[bytes, Meta(max_length=limits.SEGMENT_CHUNKS_MAX * HASH_SIZE)] = b""
 
     @property
     def ids(self) -> list[bytes]:
@@ -115,14 +141,14 @@ class TreeRecord(Struct, frozen=True, kw_only=True):
 
     name: str
     path: bytes
-    only: tuple[bytes, ...]
-    skip: tuple[bytes, ...]
+    only: _Patterns
+    skip: _Patterns
     uid: int
     gid: int
     files: int
     size: int
-    segments: tuple[SegmentRef, ...]
-    keep: tuple[bytes, ...] = ()
+    segments: Annotated[tuple[SegmentRef, ...], Meta(max_length=limits.SEGMENTS_MAX)]
+    keep: _Patterns = ()
 
 
 class PackRef(Struct, frozen=True, array_like=True):
@@ -130,10 +156,10 @@ class PackRef(Struct, frozen=True, array_like=True):
     chunks are in all.
     """
 
-    id: bytes
+    id: Annotated[bytes, Meta(min_length=ID_SIZE, max_length=ID_SIZE)]
     family: str
-    size: int
-    hash: bytes
+    size: Annotated[int, Meta(ge=0, le=limits.PACK_BYTES_MAX)]
+    hash: _Hash
     raw: int = 0
 
     @property
@@ -149,10 +175,15 @@ class RootRecord(Struct, frozen=True, kw_only=True):
     parent: str | None
     base: str
     created_ns: int
-    trees: tuple[TreeRecord, ...]
-    packs: tuple[PackRef, ...]
-    not_kept: tuple[tuple[str, str], ...] = ()
-    warnings: tuple[str, ...] = ()
+    trees: Annotated[tuple[TreeRecord, ...], _Words]
+    packs: Annotated[tuple[PackRef, ...], Meta(max_length=limits.SEAL_PACKS_MAX)]
+    not_kept: Annotated[tuple[tuple[str, str], ...], _Words] = ()
+    warnings: Annotated[tuple[str, ...], _Words] = ()
+
+
+_ROOT = Decoder(RootRecord)
+_FOLDERS, _RAW_FOLDERS = Decoder(list[Folder]), Decoder(_Raws)
+_RAW_FOLDER, _ENTRY = Decoder(_RawFolder), Decoder(Entry)
 
 
 class Unreadable(Exception):
@@ -194,10 +225,34 @@ def open_root(root: str, content: bytes, key: bytes) -> RootRecord:
         body = AESGCM(key).decrypt(_ROOT_NONCE, content[_HEADER:], root.encode())
     except (InvalidTag, ValueError) as error:
         raise Unreadable("it is damaged, or its key is another") from error
+    record = decoded(unzstd(body, limits.ROOT_BYTES_MAX), _ROOT, "it")
+    if reason := impossible(record):
+        raise Unreadable(reason)
+    return record
+
+
+def impossible(record: RootRecord) -> str:
+    """Why no reader takes this record, empty for one that is fine. What its trees hold is not looked at."""
+    refs = [ref for tree in record.trees for ref in tree.segments]
+    if len(record.packs) > limits.SEAL_PACKS_MAX or len(refs) > limits.SEGMENTS_MAX:
+        return "it has more folders or contents than a checkpoint can hold"
+    if len({ref.id for ref in record.packs}) != len(record.packs):
+        return "it names a pack twice"
+    if any(len(ref.chunks) % HASH_SIZE for ref in refs):
+        return "the parts of a list of files have no names"
+    for tree in record.trees:
+        firsts = [ref.first for ref in tree.segments]
+        if len({ref.id for ref in tree.segments}) != len(firsts) or any(map(ge, firsts, firsts[1:])):
+            return "it names a list of files twice, or out of order"
+    return ""
+
+
+def decoded(content: bytes | memoryview | Raw, decoder: Decoder[T], what: str) -> T:
+    """The record in these bytes, or `Unreadable`, which says of `what`."""
     try:
-        return msgspec.msgpack.decode(unzstd(body, limits.ROOT_BYTES_MAX), type=RootRecord)
-    except msgspec.MsgspecError as error:
-        raise Unreadable(f"it cannot be read: {error}") from error
+        return decoder.decode(content)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise Unreadable(f"{what} cannot be read: {error}") from error
 
 
 def require_version(content: bytes, magic: bytes, what: str) -> None:
@@ -227,10 +282,25 @@ def encode_segment(folders: list[Folder]) -> bytes:
 
 def decode_segment(content: bytes | memoryview) -> list[Folder]:
     """The folders of a segment, or `Unreadable`. Nothing in them is checked: see `bide.snapshots.hostile`."""
-    try:
-        return msgspec.msgpack.decode(content, type=list[Folder])
-    except msgspec.MsgspecError as error:
-        raise Unreadable(f"a list of files cannot be read: {error}") from error
+    what = "a list of files"
+    if len(content) <= limits.SEGMENT_NAMES_MAX * len(_SHORTEST_ENTRY):  # it cannot name too many
+        return decoded(content, _FOLDERS, what)
+    found: list[Folder] = []
+    names = parts = 0
+    for raw in decoded(content, _RAW_FOLDERS, what):
+        folder = decoded(raw, _RAW_FOLDER, what)
+        names += 1 + len(folder.entries)
+        parts += 1 + len(folder.xattrs)
+        entries: list[Entry] = []
+        for one in folder.entries:
+            entries.append(decoded(one, _ENTRY, what))
+            parts += 1 + len(entries[-1].lengths) + len(entries[-1].xattrs)
+            if names > limits.SEGMENT_NAMES_MAX or parts > limits.SEGMENT_PARTS_MAX:
+                raise Unreadable(f"{what} has more in it than any folder")
+        found.append(
+            Folder(folder.path, folder.mode, folder.mtime_ns, tuple(entries), folder.xattrs, folder.uid, folder.gid)
+        )
+    return found
 
 
 def pieces_of(entry: Entry) -> list[tuple[int, bytes]]:

@@ -1,4 +1,4 @@
-"""What the caller and a worker process say to each other: one order, progress, and one result."""
+"""What the caller and a worker process say to each other: one order, and one result."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import BinaryIO, TypeVar
 import msgspec
 from msgspec import Struct
 
-from bide.core.limits import NOTES_MAX
-from bide.core.refusals import Refused, Unavailable
-from bide.snapshots.blobs.base import Missing
+from bide.core.keyring import Keys
+from bide.snapshots.blobs.objects import AccessKey
 from bide.snapshots.capture import Captured
-from bide.snapshots.depot import KeyMissing, RootTaken
-from bide.snapshots.losses import BadFolder, Changed, Damaged, Hostile, Lost, Stopped, TooLarge
+from bide.snapshots.failures import Failed
+from bide.snapshots.fsck import Looked
 from bide.snapshots.project_base import Cloned
 from bide.snapshots.restore import Restored
 from bide.snapshots.scan import Tree
@@ -40,7 +39,16 @@ class ServedDepot(Struct, frozen=True, kw_only=True, tag="served"):
     session: str
 
 
-Place = FolderDepot | ServedDepot
+class KeptDepot(Struct, frozen=True, kw_only=True, tag="kept"):
+    """Objects where a server keeps them, and the keys of the one root that is asked for. `mark`: see `Marked`."""
+
+    url: str
+    mark: str
+    access_key: AccessKey | None
+    keys: Keys
+
+
+Place = FolderDepot | ServedDepot | KeptDepot
 
 
 class Capture(Struct, frozen=True, kw_only=True, tag="capture"):
@@ -64,13 +72,23 @@ class Restore(Struct, frozen=True, kw_only=True, tag="restore"):
     owner: tuple[int, int] | None = None
     cache_dir: Path | None = None
     warm: bool = False
+    bytes_max: int | None = None
+
+
+class Look(Struct, frozen=True, kw_only=True, tag="look"):
+    """Unpack all content of a checkpoint, and compare it with its names."""
+
+    root: str
+
+
+Work = Capture | Restore | Look
 
 
 class Order(Struct, frozen=True, kw_only=True):
     """What to do, and where the objects are."""
 
     place: Place
-    work: Capture | Restore
+    work: Work
     workers: int
 
 
@@ -88,61 +106,20 @@ class Brought(Struct, frozen=True, kw_only=True, tag="brought"):
     restored: Restored
 
 
-class Failed(Struct, frozen=True, kw_only=True, tag="failed"):
-    """Why not: the kind of the exception and what it says. `after_capture`: what was written does not read back."""
+class Seen(Struct, frozen=True, kw_only=True, tag="seen"):
+    """What came of looking at a checkpoint."""
 
-    kind: str
-    words: tuple[str, ...] = ()
-    items: tuple[Lost, ...] = ()
-    after_capture: bool = False
+    looked: Looked
 
 
-Result = Saved | Brought | Failed
+class Waits(Struct, frozen=True, kw_only=True, tag="waits"):
+    """Said before the result, perhaps several times and by several processes: why it is not done yet."""
+
+    why: str
 
 
-class ReadBackFailed(Exception):
-    """What was written does not read back; the text says why."""
-
-
-def told(error: Exception) -> Failed:
-    """An exception as it is told."""
-    name = type(error).__name__
-    match error:
-        case Damaged(items=items):
-            return Failed(kind=name, items=items)
-        case Changed(names=names):
-            return Failed(kind=name, words=names[:NOTES_MAX])
-        case Hostile(path=one, reason=two) | BadFolder(path=one, reason=two) | Unavailable(what=one, why=two):
-            return Failed(kind=name, words=(one, two))
-        case Refused():
-            return Failed(kind=name, words=(error.code, error.sentence, error.hint))
-        case Missing(key=word) | KeyMissing(root=word) | RootTaken(root=word):
-            return Failed(kind=name, words=(word,))
-        case TooLarge(size=size, most=most):
-            return Failed(kind=name, words=(str(size), str(most)))
-        case Stopped():
-            return Failed(kind=name)
-        case _:
-            return Failed(kind="OSError", words=(f"{name}: {error}",))
-
-
-_KINDS: dict[str, type[Exception]] = {
-    kind.__name__: kind for kind in (Hostile, BadFolder, Unavailable, Refused, Missing, KeyMissing, RootTaken, Stopped)
-}
-
-
-def exception_of(failed: Failed) -> Exception:
-    """The exception again."""
-    if failed.after_capture:
-        reason = failed.items[0].reason if failed.items else "; ".join(failed.words)
-        return ReadBackFailed(reason)
-    if failed.kind == "Damaged":
-        return Damaged(failed.items)
-    if failed.kind == "Changed":
-        return Changed(failed.words)
-    if failed.kind == "TooLarge":
-        return TooLarge(*map(int, failed.words))
-    return _KINDS.get(failed.kind, OSError)(*failed.words)
+Result = Saved | Brought | Seen | Failed
+Message = Result | Waits
 
 
 def write(out: BinaryIO, message: Struct) -> None:
@@ -153,11 +130,14 @@ def write(out: BinaryIO, message: Struct) -> None:
 
 
 def read(source: BinaryIO, kind: type[T]) -> T | None:
-    """The next message; None at the end."""
+    """The next message; None at the end, also where that comes in the middle of one: its writer died over it."""
     head = source.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
-    body = source.read(_LENGTH.unpack(head)[0])
+    (length,) = _LENGTH.unpack(head)
+    body = source.read(length)
+    if len(body) < length:
+        return None
     return msgspec.msgpack.decode(body, type=kind, dec_hook=_as_path)
 
 

@@ -8,26 +8,28 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 import zstandard
 from blake3 import blake3
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from msgspec import Struct
+from msgspec import Meta, Struct
+from msgspec.msgpack import Decoder
 
 from bide.core import limits
 from bide.core.keyring import ID_SIZE, KEY_SIZE, NewPack
 from bide.core.refusals import Unavailable
 from bide.snapshots.blobs.base import BlobStore
-from bide.snapshots.manifest import HASH_SIZE, VERSION, PackRef, Unreadable, pack_key, unzstd
+from bide.snapshots.manifest import HASH_SIZE, VERSION, PackRef, Unreadable, decoded, pack_key, unzstd
 
 PACK_MAGIC = b"BDPK"
 HEADER = PACK_MAGIC + VERSION.to_bytes(2, "big")
 TRAILER = struct.Struct(">I4s")  # length of the footer, magic
 _FOOTER_NONCE = b"\xff" * 12
 _WORTH_IT = 0.97  # a frame that shrinks less is stored plain: unpacking it would cost more than it saves
+_TAG_SIZE = 16  # what encrypting adds
 _NOT_YET = -1  # the place of a chunk whose pack is not whole yet
 
 
@@ -44,7 +46,7 @@ class FrameRow(Struct, frozen=True, array_like=True):
 class Footer(Struct, frozen=True, array_like=True):
     """What lies in a pack: the chunks of frame after frame, ids and lengths (32-bit little-endian) side by side."""
 
-    frames: tuple[FrameRow, ...]
+    frames: Annotated[tuple[FrameRow, ...], Meta(max_length=limits.FRAMES_MAX)]
     ids: bytes
     lengths: bytes
 
@@ -55,6 +57,9 @@ class Footer(Struct, frozen=True, array_like=True):
     def length_list(self) -> tuple[int, ...]:
         """Their lengths in order, bytes."""
         return struct.unpack(f"<{len(self.lengths) // 4}I", self.lengths)
+
+
+_FOOTER = Decoder(Footer)
 
 
 class Written(Struct, frozen=True, array_like=True):
@@ -103,7 +108,7 @@ class Packer:
             self._frame.append(content)
             self._frame_ids.append(ident)
             self._frame_bytes += len(content)
-            if self._frame_bytes >= limits.FRAME_BYTES:
+            if self._frame_bytes >= limits.FRAME_BYTES or len(self._frame) >= limits.FRAME_CHUNKS:
                 self.end_frame()
 
     def end_frame(self) -> None:
@@ -152,7 +157,8 @@ class Packer:
         self._lengths += map(len, chunks)
         self._body.append(stored)
         self._length += len(stored)
-        if self._length >= limits.PACK_BYTES:
+        full = len(self._frames) >= limits.FRAMES_MAX or len(self._ids) >= limits.PACK_CHUNKS
+        if full or self._length >= limits.PACK_BYTES:
             self._put_pack()
 
     def _put_pack(self) -> None:
@@ -175,6 +181,9 @@ class Opener:
     """Opens the frames of one pack, in any thread."""
 
     def __init__(self, ref: PackRef, key: bytes) -> None:
+        """`Unreadable` for what is no key."""
+        if len(key) != KEY_SIZE:
+            raise Unreadable("its key is no key")
         self.ref = ref
         self._cipher = AESGCM(key)
 
@@ -193,11 +202,10 @@ class Opener:
             raise Unreadable("its object is cut short")
         try:
             body = self._cipher.decrypt(_FOOTER_NONCE, bytes(tail[end - length : end]), self.ref.id)
-            footer = msgspec.msgpack.decode(unzstd(body, limits.FOOTER_BYTES_MAX), type=Footer)
         except (InvalidTag, ValueError) as error:
             raise Unreadable("its list of chunks is damaged, or its key is another") from error
-        except msgspec.MsgspecError as error:
-            raise Unreadable(f"its list of chunks cannot be read: {error}") from error
+        most = limits.FOOTER_BYTES_FREE + limits.FOOTER_SHRINKS_MAX * len(body)
+        footer = decoded(unzstd(body, min(most, limits.FOOTER_BYTES_MAX)), _FOOTER, "its list of chunks")
         _check_footer(footer)
         return footer
 
@@ -218,6 +226,8 @@ class Opener:
         length, magic = TRAILER.unpack(tail[-TRAILER.size :])
         if magic != PACK_MAGIC:
             raise Unreadable("its object is no whole pack")
+        if length > limits.FOOTER_BYTES_MAX:
+            raise Unreadable("its list of chunks is impossible")
         return int(length)
 
 
@@ -230,6 +240,14 @@ def put_new(blobs: BlobStore, key: str, content: bytes) -> None:
 def _check_footer(footer: Footer) -> None:
     chunks = sum(row.chunks for row in footer.frames)
     fine = len(footer.ids) == chunks * HASH_SIZE and len(footer.lengths) == chunks * 4
-    fine = fine and all(min(row.offset, row.stored, row.raw, row.chunks) >= 0 for row in footer.frames)
-    if not fine or any(row.raw > limits.FRAME_BYTES_MAX for row in footer.frames):
+    if not fine or not all(map(_can_be, footer.frames)):
         raise Unreadable("its list of chunks is impossible")
+
+
+def _can_be(row: FrameRow) -> bool:
+    return (
+        0 <= row.raw <= limits.FRAME_BYTES_MAX
+        and 0 <= row.stored <= row.raw + _TAG_SIZE
+        and row.offset >= 0
+        and row.chunks > 0
+    )

@@ -1,16 +1,21 @@
-"""Two texts as a unified diff that `git apply` and `patch` take, within a bound of time."""
+"""Two files as a diff that `git apply` takes, within a bound of work; of texts also `patch` does."""
 
 from __future__ import annotations
 
+import hashlib
+import zlib
+from base64 import b85encode
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from difflib import Match, SequenceMatcher
+from itertools import accumulate
 
 from msgspec import Struct
 
-from bide.core.limits import DIFF_CONTEXT_LINES, DIFF_LINES_MAX
+from bide.core.limits import DIFF_CONTEXT_LINES, DIFF_LINES_MAX, DIFF_STEPS_MAX
 
 _NO_END = b"\n\\ No newline at end of file\n"
 _QUOTED = {7: b"\\a", 8: b"\\b", 9: b"\\t", 10: b"\\n", 11: b"\\v", 12: b"\\f", 13: b"\\r", 34: b'\\"', 92: b"\\\\"}
+_LINE = 52  # bytes in a line of a binary patch
 _Op = tuple[str, int, int, int, int]
 
 
@@ -22,18 +27,44 @@ class Text(Struct, frozen=True):
 
 
 class Patch(Struct, frozen=True):
-    """The diff, and how many lines it adds and removes."""
+    """The diff, and how many lines it adds and removes; none where one is `binary`."""
 
     body: bytes
     added: int
     removed: int
+    binary: bool = False
+
+
+class _TooMuch(Exception):
+    """To compare these takes more than DIFF_STEPS_MAX."""
+
+
+class _Bounded(SequenceMatcher[bytes]):
+    """Counts what it does. Each look for what two stretches have in common goes over all likes of each line there."""
+
+    b2j: dict[bytes, list[int]]  # where each line stands on the right
+
+    def __init__(self, left: Sequence[bytes], right: Sequence[bytes]) -> None:
+        super().__init__(None, left, right)
+        self._steps = 0
+        self._likes = [0, *accumulate(1 + len(self.b2j.get(line, ())) for line in left)]
+
+    def find_longest_match(self, alo: int = 0, ahi: int | None = None, blo: int = 0, bhi: int | None = None) -> Match:
+        self._steps += self._likes[-1 if ahi is None else ahi] - self._likes[alo]
+        if self._steps > DIFF_STEPS_MAX:
+            raise _TooMuch
+        return super().find_longest_match(alo, ahi, blo, bhi)
 
 
 def patch(path: bytes, old: Text | None, new: Text | None) -> Patch | None:
-    """From the old to the new, None meaning there is no file; no patch when too many lines differ."""
+    """From the old to the new, None meaning there is no file; no patch when too many lines differ, or are too much alike."""
     if old and new and old.mode != new.mode and "120000" in (old.mode, new.mode):  # as git has it: one goes, one comes
         gone, come = patch(path, old, None), patch(path, None, new)
-        return Patch(gone.body + come.body, come.added, gone.removed) if gone and come else None
+        if gone is None or come is None:
+            return None
+        return Patch(gone.body + come.body, come.added, gone.removed, gone.binary or come.binary)
+    if any(one and b"\0" in one.content for one in (old, new)):  # git looks at 8,000 bytes, and then mistakes the rest
+        return Patch(_binary(path, old, new), 0, 0, binary=True)
     left, right = _lines(old), _lines(new)
     ops = _operations(left, right)
     if ops is None:
@@ -48,11 +79,30 @@ def patch(path: bytes, old: Text | None, new: Text | None) -> Patch | None:
     return Patch(b"".join(body), added, removed)
 
 
-def binary(path: bytes, old: Text | None, new: Text | None) -> bytes:
-    """Says that they differ, for content that is no text."""
-    sides = b" and ".join(b"/dev/null" if text is None else quoted(side + path) for side, text in
-                          ((b"a/", old), (b"b/", new)))  # fmt: skip
-    return _head(path, old, new) + b"Binary files " + sides + b" differ\n"
+def _binary(path: bytes, old: Text | None, new: Text | None) -> bytes:
+    """Both contents whole, as git writes them: whoever applies it knows both by their names, and it can be taken back."""
+    head = _head(path, old, new)
+    if old and new and old.content == new.content:
+        return head
+    return b"%sindex %s..%s\nGIT binary patch\n%s%s" % (head, _name(old), _name(new), _literal(new), _literal(old))
+
+
+def _name(text: Text | None) -> bytes:
+    """What git calls this content."""
+    if text is None:
+        return b"0" * 40
+    return hashlib.sha1(b"blob %d\0" % len(text.content) + text.content, usedforsecurity=False).hexdigest().encode()
+
+
+def _literal(text: Text | None) -> bytes:
+    content = text.content if text else b""
+    packed = zlib.compress(content)
+    lines = [b"literal %d\n" % len(content)]
+    for at in range(0, len(packed), _LINE):
+        part = packed[at : at + _LINE]
+        length = len(part) + (64 if len(part) <= 26 else 70)  # A to Z, then a to z
+        lines.append(b"%c%s\n" % (length, b85encode(part, pad=True)))
+    return b"".join(lines) + b"\n"
 
 
 def _head(path: bytes, old: Text | None, new: Text | None) -> bytes:
@@ -98,10 +148,11 @@ def _operations(left: Sequence[bytes], right: Sequence[bytes]) -> list[_Op] | No
     if inner_left and inner_right and max(len(inner_left), len(inner_right)) > DIFF_LINES_MAX:
         return None
     ops: list[_Op] = [("equal", 0, first, 0, first)] if first else []
-    ops += [
-        (tag, i1 + first, i2 + first, j1 + first, j2 + first)
-        for tag, i1, i2, j1, j2 in SequenceMatcher(None, inner_left, inner_right).get_opcodes()
-    ]
+    try:
+        inner = _Bounded(inner_left, inner_right).get_opcodes()
+    except _TooMuch:
+        return None
+    ops += [(tag, i1 + first, i2 + first, j1 + first, j2 + first) for tag, i1, i2, j1, j2 in inner]
     if last:
         ops.append(("equal", len(left) - last, len(left), len(right) - last, len(right)))
     return ops

@@ -11,10 +11,12 @@ from itertools import accumulate
 
 from bide.core import limits
 from bide.snapshots.blobs.base import Missing
+from bide.snapshots.hostile import Checker
 from bide.snapshots.index import NO_OBJECT, Index
 from bide.snapshots.losses import Damaged, Hostile, Lost, shown
 from bide.snapshots.manifest import (
     FILE,
+    FOLDER,
     HARD,
     HASH_SIZE,
     Entry,
@@ -31,11 +33,11 @@ _Frame = tuple[int, int]  # pack, frame in it
 
 
 class NotThere(Exception):
-    """The checkpoint has no such tree, or nothing at this path."""
+    """The checkpoint has no such tree, or at this path nothing, or (`instead`) something else."""
 
-    def __init__(self, tree: str, path: bytes) -> None:
+    def __init__(self, tree: str, path: bytes, instead: str = "") -> None:
         self.tree, self.path = tree, path
-        super().__init__(f"there is no {shown(tree, path)}")
+        super().__init__(instead or f"there is no {shown(tree, path)}")
 
 
 class Reader:
@@ -59,7 +61,7 @@ class Reader:
     def tree(self, name: str) -> TreeRecord:
         """The record of a tree, or `NotThere`."""
         if name not in self.root.trees:
-            raise NotThere(name, b"")
+            raise NotThere(name, b"", f"there is no {name}, only {' and '.join(sorted(self.root.trees)) or 'nothing'}")
         return self.root.trees[name]
 
     def prove(self, tree: str) -> None:
@@ -83,8 +85,10 @@ class Reader:
     def entry(self, tree: str, path: bytes) -> Entry:
         """What stands at `path` in its folder; of one with several names the one that has the content."""
         above, _, name = path.rpartition(b"/")
-        entries = self.folder(tree, above).entries
-        found = _named(entries, name)
+        try:
+            found = _named(self.folder(tree, above).entries, name)
+        except NotThere:
+            raise NotThere(tree, path) from None
         if found is not None and found.kind == HARD:
             above, _, name = found.target.rpartition(b"/")
             found = _named(self.folder(tree, above).entries, name)
@@ -94,22 +98,43 @@ class Reader:
             raise NotThere(tree, path)
         return found
 
+    def has(self, tree: str, path: bytes) -> bool:
+        """Whether anything stands at `path`. `NotThere` for a tree."""
+        self.tree(tree)
+        try:
+            return not path or bool(self.entry(tree, path).name)
+        except NotThere:
+            return False
+
     def file(self, tree: str, path: bytes) -> Entry:
         """The file at `path`, or `NotThere`."""
-        found = self.entry(tree, path)
-        if found.kind != FILE:
-            raise NotThere(tree, path)
+        found = self.entry(tree, path) if path else None
+        if found is None or found.kind != FILE:
+            kind = "folder" if found is None or found.kind == FOLDER else "link"
+            raise NotThere(tree, path, f"there is no file {shown(tree, path)}: it is a {kind}")
         return found
 
-    def walk(self, tree: str, under: bytes) -> Iterator[Folder]:
-        """The folder at `under` and those below it, by path. For a tree that was proved."""
+    def walk(self, tree: str, under: bytes, lost: list[Lost] | None = None) -> Iterator[Folder]:
+        """The folder at `under` and those below it, by path. For a tree that was proved; with `lost` for one that need not
+        be: lists that cannot be had are passed over and added to it.
+        """
+        checker = Checker(self.tree(tree))
         refs = self.tree(tree).segments
         first = max(bisect_right(refs, under, key=lambda ref: ref.first) - 1, 0)
         below, end = under + b"/" if under else b"", under + b"0"  # the character after the slash
         for at in range(first, len(refs)):
             if under and refs[at].first >= end:
                 return
-            yield from (one for one in self.segment(tree, at) if one.path == under or one.path.startswith(below))
+            try:
+                found = self.segment(tree, at)
+            except Damaged as damaged:
+                if lost is None:
+                    raise
+                lost += damaged.items
+                continue
+            if lost is not None:
+                checker.take_alone(found)
+            yield from (one for one in found if one.path == under or one.path.startswith(below))
 
     def segment(self, tree: str, at: int) -> list[Folder]:
         """The folders of one list of a tree."""
@@ -118,7 +143,7 @@ class Reader:
             if ref.id in self._lists:
                 self._lists.move_to_end(ref.id)
                 return self._lists[ref.id][1]
-        what = f"the folders from {shown(tree, ref.first)} on"
+        what = f"the list of the folders from {shown(tree, ref.first)} on"
         try:
             content = ref.joined((self.chunk(ident, what) for ident in ref.ids), self.root.keys.chunks)
             found = decode_segment(content)

@@ -51,7 +51,7 @@ class Reader(Struct, frozen=True, kw_only=True):
         """Settles every open group of these trees; gives the packs that were written, which stand in the lineage now."""
         tasks = [(tree, group) for tree, survey in enumerate(surveys) for group in survey.open]
         known = lineage.known()
-        batches = _batches(tasks, surveys, self.workers) if self.workers > 1 else []
+        batches = _batches(tasks, surveys, known, self.workers) if self.workers > 1 else []
         shares = self._together(batches, surveys, known) if len(batches) > 1 else []
         own, lists = self._alone(
             [] if shares else tasks, [made for share in shares for made in share.made], surveys, known
@@ -120,9 +120,9 @@ def _places(packer: Packer, fresh: Iterable[bytes]) -> tuple[int, ...]:
     return tuple({packer.place_of(ident) for ident in fresh})
 
 
-def _batches(tasks: list[Task], surveys: Sequence[Survey], workers: int) -> list[list[Task]]:
+def _batches(tasks: list[Task], surveys: Sequence[Survey], known: Known, workers: int) -> list[list[Task]]:
     """Neighbours together, about equal in cost; a single one when it would not pay to share."""
-    costs = [surveys[tree].cost(group) for tree, group in tasks]
+    costs = [surveys[tree].cost(group, known) for tree, group in tasks]
     total = sum(costs)
     if total < limits.CAPTURE_FORK_BYTES:
         return [tasks]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from bide.snapshots.anew import Task, write_anew
 from bide.snapshots.depot import Depot
 from bide.snapshots.held import hold
 from bide.snapshots.inplace import amend
-from bide.snapshots.losses import BadFolder, Damaged, Lost
+from bide.snapshots.losses import BadFolder, Damaged, Hostile, Lost
 from bide.snapshots.root import Root, open_root
 from bide.snapshots.staged import check_target
 from bide.snapshots.statcache import Memory, forget, recall
@@ -47,6 +47,7 @@ def restore(
     workers: int = 1,
     stop: Callable[[], bool] | None = None,
     heal: bool = True,
+    bytes_max: int | None = None,
 ) -> Restored:
     """Restores the named trees of a checkpoint, each to its target folder; several may share one.
 
@@ -58,6 +59,8 @@ def restore(
     in place, and only where they differ. Whatever was changed since it was remembered is written anew; without
     `heal` it raises `Changed` instead, with nothing touched. Nothing is remembered of them until all of it is right: when this raises, they may be neither the one nor the other.
 
+    `bytes_max`: a checkpoint whose trees hold more is `Hostile`, and nothing of it is written.
+
     As root, entries of the tree's owner are given to `owner` (uid, gid), or to root when None; entries of other users
     keep their ids. As another user everything belongs to that user. `workers` above 1: children of this process share
     the work, which must have no other threads then.
@@ -66,10 +69,7 @@ def restore(
     `Stopped`.
     """
     started = time.monotonic()
-    opened = open_root(root, depot)
-    absent = [tree for tree in targets if tree not in opened.trees]
-    if absent:
-        raise Damaged(Lost(what=tree, bytes=0, reason="the checkpoint has nothing of this name") for tree in absent)
+    opened = _opened(root, depot, targets, bytes_max)
     places = _by_place(opened, targets)
     for target in places:
         check_target(target)
@@ -84,7 +84,8 @@ def restore(
                 write_anew(task)
                 hold(cache_dir, opened, task.targets, Memory(), {}, workers)
         except OSError as error:
-            raise BadFolder(", ".join(map(str, places)), f"writing failed: {error.strerror or error}") from error
+            reason = f"writing failed: {error.strerror or error}"
+            raise BadFolder(", ".join(map(str, places)), reason, error.errno or 0) from error
     records = [opened.trees[tree] for tree in targets]
     files = sum(record.files for record in records)
     return Restored(
@@ -96,6 +97,17 @@ def restore(
         written=amended.written if amended else files,
         healed=amended.healed if amended else 0,
     )
+
+
+def _opened(root: str, depot: Depot, targets: Iterable[str], bytes_max: int | None) -> Root:
+    opened = open_root(root, depot)
+    absent = [tree for tree in targets if tree not in opened.trees]
+    if absent:
+        raise Damaged(Lost(what=tree, bytes=0, reason="the checkpoint has nothing of this name") for tree in absent)
+    size = sum(max(0, opened.trees[tree].size) for tree in targets)
+    if bytes_max is not None and size > bytes_max:
+        raise Hostile(root, f"it holds {size} bytes where {bytes_max} are the most that it can have been saved with")
+    return opened
 
 
 def _by_place(opened: Root, targets: Mapping[str, Path]) -> dict[Path, list[str]]:

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 
+from bide.core import limits
 from bide.core.keyring import Keys
 from bide.snapshots.blobs.base import BlobStore, check_key
 from bide.snapshots.depot import Depot
@@ -98,9 +99,9 @@ class Root:
 
     def contents(self, refs: tuple[SegmentRef, ...]) -> Iterator[tuple[SegmentRef, bytes | None, str]]:
         """Lists of files as (which, its bytes, "") in order, or (which, None, reason); only their ids are checked."""
-        for group in _together(refs):
+        for group in self._together(refs):
             left, held, reasons = (
-                {ident for ref in group for ident in ref.ids},
+                {ident for ref in group if self._can_be(ref) for ident in ref.ids},
                 dict[bytes, bytes](),
                 dict[bytes, str](),
             )
@@ -112,6 +113,9 @@ class Root:
                         left.discard(ident)
                         held[ident] = bytes(content)
             for ref in group:
+                if not self._can_be(ref):
+                    yield ref, None, f"it is longer than {limits.SEGMENT_BYTES_MAX} bytes"
+                    continue
                 lost = [ident for ident in ref.ids if ident not in held]
                 if lost:
                     yield ref, None, reasons.get(lost[0], "") or self.index.reason()
@@ -134,6 +138,32 @@ class Root:
             self.index.loads({ident for tree in self.record.trees for ref in tree.segments for ident in ref.ids})
         )
 
+    @cached_property
+    def _lengths(self) -> dict[bytes, int]:
+        """Of the chunks of all lists of files, as the packs say."""
+        return {part.id: part.length for load in self._lists for part in load.parts}
+
+    def _length(self, ref: SegmentRef) -> int:
+        return sum(self._lengths.get(ident, 0) for ident in ref.ids)
+
+    def _can_be(self, ref: SegmentRef) -> bool:
+        return self._length(ref) <= limits.SEGMENT_BYTES_MAX
+
+    def _together(self, refs: tuple[SegmentRef, ...]) -> Iterator[list[SegmentRef]]:
+        """Neighbours that are read in one go."""
+        group: list[SegmentRef] = []
+        chunks = size = 0
+        for ref in refs:
+            length = self._length(ref)
+            if group and (chunks >= limits.LISTS_AT_ONCE or size + length > limits.LISTS_AT_ONCE_BYTES):
+                yield group
+                group, chunks, size = [], 0, 0
+            group.append(ref)
+            chunks += len(ref.ids)
+            size += length
+        if group:
+            yield group
+
     def _check_hard_links(self, record: TreeRecord, checker: Checker) -> None:
         """A hard link must name an earlier file; the lists that should hold them are looked at again, and no others."""
         starts = [ref.first for ref in record.segments]
@@ -143,23 +173,6 @@ class Root:
             for folder in decode_segment(content or b"\x90"):
                 checker.take_link_folder(folder)
         checker.finish()
-
-
-_LISTS_AT_ONCE = 256  # chunks of lists: a few MiB
-
-
-def _together(refs: tuple[SegmentRef, ...]) -> Iterator[list[SegmentRef]]:
-    """Neighbours that are read in one go."""
-    group: list[SegmentRef] = []
-    chunks = 0
-    for ref in refs:
-        if group and chunks >= _LISTS_AT_ONCE:
-            yield group
-            group, chunks = [], 0
-        group.append(ref)
-        chunks += len(ref.ids)
-    if group:
-        yield group
 
 
 def open_root(root: str, depot: Depot) -> Root:
@@ -174,7 +187,7 @@ def open_root(root: str, depot: Depot) -> Root:
 
 def open_with(keys: Keys, root: str, blobs: BlobStore) -> Root:
     """The same with keys that are at hand."""
-    content = blobs.get(root_key(root))
+    content = blobs.read(root_key(root), 0, limits.ROOT_BYTES_MAX)  # whatever lies there may be of any length
     try:
         record = record_in(root, content, keys.root)
     except Unreadable as error:
@@ -213,20 +226,24 @@ def itemised(opened: Root, trees: Iterable[str], reasons: Mapping[bytes, str]) -
     Lists that are lost themselves are named too.
     """
     found: list[Lost] = []
+    more = size = 0
     for tree in trees:
         try:
             for segment in opened.segments(tree, checked=False):
                 for path, entry in files_of(segment):
                     ids = (entry.ids[at : at + HASH_SIZE] for at in range(0, len(entry.ids), HASH_SIZE))
                     reason = next((reasons[ident] for ident in ids if ident in reasons), "")
-                    if reason:
+                    if reason and len(found) < limits.LOST_NAMED_MAX:
                         found.append(Lost(what=shown(tree, path), bytes=entry.size, reason=reason))
+                    elif reason:
+                        more, size = more + 1, size + entry.size
         except Damaged as damaged:
             found.extend(damaged.items)
+    if more:
+        found.append(Lost(what=f"{more} more files", bytes=size, reason="not named one by one"))
     return found
 
 
 def lost_list(record: TreeRecord, ref: SegmentRef, reason: str) -> Lost:
     """What a list of files that cannot be had costs."""
-    what = f"the folders from {shown(record.name, ref.first)} on"
-    return Lost(what=what, bytes=0, reason=f"the list of what was in them cannot be had: {reason}")
+    return Lost(what=f"the list of the folders from {shown(record.name, ref.first)} on", bytes=0, reason=reason)

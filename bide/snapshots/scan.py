@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from bide.core import limits
 from bide.snapshots.folders import Folders, join, open_quietly
 from bide.snapshots.losses import BadFolder, Notes, shown
 from bide.snapshots.scope import WHOLE, Left, Scope, Wanted
@@ -107,7 +108,7 @@ def open_tree(tree: Tree) -> int:
     try:
         return open_quietly(tree.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise BadFolder(str(tree.path), f"it cannot be captured: {error.strerror}") from error
+        raise BadFolder(str(tree.path), f"it cannot be captured: {error.strerror}", error.errno or 0) from error
 
 
 def walked(tree: Tree) -> Walked:
@@ -175,6 +176,9 @@ class _Scan:
         while 0 < len(waiting) < waiting_max:
             self._proceed()
             path = waiting.pop()
+            if len(path) > limits.PATH_BYTES_MAX:
+                self._notes.leave(self._tree, path, f"its path is longer than {limits.PATH_BYTES_MAX} bytes")
+                continue
             self._whole = True
             try:
                 content, below = self._look(path)
@@ -184,7 +188,10 @@ class _Scan:
                         continue
                     self._notes.warn(f"the folder {shown(self._tree, path)} vanished while it was being captured")
                     continue
-                content, below = self._shut(path, error), b""
+                shut = self._shut(path, error, path in starts and path in self._remembered)
+                if shut is None:
+                    continue
+                content, below = shut, b""
             if not self._whole:
                 self._found.doubtful.add(path)
             before = self._remembered.get(path)
@@ -258,12 +265,19 @@ class _Scan:
             self._whole = False
             self._notes.leave(self._tree, full, f"it cannot be looked at: {error.strerror}")
 
-    def _shut(self, path: bytes, error: OSError) -> bytes:
-        """A folder that cannot be entered is kept as an empty one, and named."""
+    def _shut(self, path: bytes, error: OSError, again: bool) -> bytes | None:
+        """A folder that cannot be entered is kept as an empty one, and named. None where the one that it stands in cannot
+        be entered either: one that is looked at `again` is gone with it.
+        """
+        folder, _, name = path.rpartition(b"/")
+        try:
+            own = os.lstat(name, dir_fd=self._folders.at(folder)) if path else os.fstat(self._folders.at(b""))
+        except OSError:
+            if not again:
+                self._notes.leave(self._tree, path, f"it is not kept: {error.strerror}")
+            return None
         self._whole = False
         self._notes.leave(self._tree, path, f"what is in it is not kept: {error.strerror}")
-        folder, _, name = path.rpartition(b"/")
-        own = os.lstat(name, dir_fd=self._folders.at(folder)) if path else os.fstat(self._folders.at(b""))
         return bytes_of(Seen(row_of(own, self._top_dev), (), b"", b""))
 
 

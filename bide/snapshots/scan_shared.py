@@ -9,8 +9,8 @@ from msgspec import Struct
 from bide.core import limits
 from bide.snapshots import crew
 from bide.snapshots.folders import Folders
-from bide.snapshots.losses import Notes
-from bide.snapshots.scan import Tree, Walked, entries_in, open_tree, scan, scan_until
+from bide.snapshots.losses import Notes, shown
+from bide.snapshots.scan import Tree, Walked, entries_in, open_tree, scan, scan_until, seen_of, split
 
 _FOLDER_COST = 3  # as much as so many entries: opening and listing it
 
@@ -54,10 +54,12 @@ def scan_shared(
         not_kept = [(item.path, item.reason) for item in own.not_kept]
         return _Seen(changed, gone, [*found.doubtful], [*found.linked], not_kept, list(own.warnings))
 
+    cuts: list[bytes] = []
     counts = {path: entries_in(content) + _FOLDER_COST for path, content in remembered.items()}
     if sum(counts.values()) >= limits.SCAN_FORK_ENTRIES:
         together = Walked(folders=dict(remembered), changed=set(), doubtful=set(), linked=set())
         areas = _areas(counts, workers)
+        cuts = [start for area in areas for start in area.starts if start]
         done = crew.each(lambda area: walk(area.starts, area.beyond, area.paths), areas, _Seen, stop)
     else:
         together, left = scan_until(tree, folders, notes, remembered, proceed, limits.SCAN_FORK_FOLDERS)
@@ -77,7 +79,25 @@ def scan_shared(
         together.doubtful.update(seen.doubtful)
         together.linked.update(seen.linked)
         notes.take(seen.not_kept, seen.warnings)
+    _drop_unnamed(tree, together, cuts, notes)
     return together
+
+
+def _drop_unnamed(tree: Tree, walked: Walked, cuts: Sequence[bytes], notes: Notes) -> None:
+    """A folder may be back when its process looks, which was not there when another one listed where it stands: no
+    reader takes a list of what no other list names.
+    """
+    for start in cuts:
+        above, _, name = start.rpartition(b"/")
+        listed = walked.folders.get(above)
+        if start not in walked.folders or (listed is not None and name in split(seen_of(listed).folders)):
+            continue
+        below = start + b"/"
+        for path in [path for path in walked.folders if path == start or path.startswith(below)]:
+            del walked.folders[path]
+            for paths in (walked.changed, walked.doubtful, walked.linked):
+                paths.discard(path)
+        notes.warn(f"the folder {shown(tree.name, start)} came while it was being captured; it is not kept")
 
 
 def _areas(counts: Mapping[bytes, int], workers: int) -> Sequence[_Area]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from msgspec import Struct
 
@@ -19,7 +20,26 @@ class Wanted(Struct, frozen=True):
 
 
 WHOLE = Wanted(whole=True)
+_GIT_FOLDERS = (".git/objects", ".git/refs")
+_GIT = (*_GIT_FOLDERS, ".git/HEAD", ".git/config", ".git/index")
 _ON_THE_WAY = Wanted(whole=False)
+
+
+def ignored(lines: Iterable[str]) -> tuple[str, ...]:
+    """Lines of a .gitignore as patterns of a tree, where a plain name would be one exact path."""
+    return tuple(
+        line if set(line) & {"*", "?"} or line != line.strip("/") else f"/{line}" if "/" in line else f"**/{line}"
+        for line in lines
+    )
+
+
+def git_lost_to(exclude: Iterable[str], include: Iterable[str]) -> str:
+    """What of a repository's own files such lines leave out: the first of them, or nothing."""
+    scope = Scope((), ignored(exclude), ignored(include))
+    git = scope.judge(".git", scope.top, is_folder=True)
+    if isinstance(git, Left):
+        return ".git"
+    return next((one for one in _GIT if isinstance(scope.judge(one, git, is_folder=one in _GIT_FOLDERS), Left)), "")
 
 
 class Left(Struct, frozen=True):

@@ -52,7 +52,7 @@ class HttpKeyring:
             raise
 
     def publish(self, root: str) -> None:
-        """Makes a root that is sealed and written the base of the session's project."""
+        """Offers a root that is sealed and written as the base of the session's project: a server reads it first."""
         self._line.expect(self._ask("POST", "/base", msgspec.json.encode({"root": root})))
 
     def _said(
@@ -86,6 +86,6 @@ def served(servers: Sequence[str], token: str, session: str, *, base: bool = Fal
 
 
 def publish(servers: Sequence[str], token: str, session: str, root: str) -> None:
-    """Makes a root that is sealed and written the base of the session's project. Raises `Refused`, `Unavailable`."""
+    """Offers a root that is sealed and written as the base of the session's project. Raises `Refused`, `Unavailable`."""
     with closing(Line(Servers(servers), token, WHAT)) as line:
         HttpKeyring(line, session, base=True).publish(root)

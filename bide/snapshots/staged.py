@@ -25,7 +25,7 @@ def check_target(target: Path) -> None:
     except FileNotFoundError:
         return
     except OSError as error:
-        raise BadFolder(str(target), error.strerror or str(error)) from error
+        raise BadFolder(str(target), error.strerror or str(error), error.errno or 0) from error
 
 
 class Staged:
@@ -37,7 +37,7 @@ class Staged:
         try:
             self._parent_fd = os.open(target.parent, _OPEN)
         except OSError as error:
-            raise BadFolder(str(target), error.strerror or str(error)) from error
+            raise BadFolder(str(target), error.strerror or str(error), error.errno or 0) from error
         stack.callback(os.close, self._parent_fd)
         self._remove_leftovers()
         mark = secrets.token_hex(4).encode()
@@ -58,12 +58,12 @@ class Staged:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise BadFolder(str(self._target), f"it cannot be replaced: {error.strerror}") from error
+            raise BadFolder(str(self._target), f"it cannot be replaced: {error.strerror}", error.errno or 0) from error
         try:
             self._rename(self._staging, self._name)
         except OSError as error:
             self._rename(self._replaced, self._name)
-            raise BadFolder(str(self._target), f"it cannot be replaced: {error.strerror}") from error
+            raise BadFolder(str(self._target), f"it cannot be replaced: {error.strerror}", error.errno or 0) from error
 
     def _rename(self, old: bytes, new: bytes) -> None:
         os.rename(old, new, src_dir_fd=self._parent_fd, dst_dir_fd=self._parent_fd)

@@ -14,12 +14,14 @@ from bide.core import limits
 from bide.snapshots.content import holes_of
 from bide.snapshots.folders import Folders, join
 from bide.snapshots.groups import grouped, later_names
+from bide.snapshots.known import Known
 from bide.snapshots.losses import BadFolder, Notes, shown
-from bide.snapshots.manifest import SegmentRef, TreeRecord
-from bide.snapshots.scan import Seen, Tree, Walked, open_tree, seen_of
+from bide.snapshots.manifest import Entry, SegmentRef, TreeRecord, data_bytes
+from bide.snapshots.mapped import distrust_mapped
+from bide.snapshots.scan import Seen, Tree, Walked, entries_in, open_tree, seen_of
 from bide.snapshots.scan_shared import scan_shared
 from bide.snapshots.statcache import Keeping, Kept, Memory, Remembered, head_of
-from bide.snapshots.take import Made, Subject
+from bide.snapshots.take import Made, Old, Subject
 
 
 class Part(Struct, frozen=True):
@@ -50,14 +52,20 @@ class Survey:
         self.memory = memory.tree(self.head)
         before = self.memory.rows if self.memory else {}
         self.walked = stood or scan_shared(tree, self.folders, notes, before, proceed, stop, workers)
+        self.walked.changed.update(_bereft(before, self.walked))
+        if stood is None:
+            distrust_mapped(self.walked, self.top.st_dev)
         self._past = stood is not None
         self.parts: dict[int, Part] = {}
+        self._too_long: set[int] = set()
         relinked: frozenset[bytes] = frozenset()
         self._later_names: dict[bytes, bytes] | None = None
         self._lost: frozenset[bytes] = frozenset()
         self._rows: dict[bytes, bytes] = {}
         self._looked: dict[bytes, tuple[Seen, Seen | None]] = {}
         self._looked_bytes = 0
+        self._old, self._numbers = Old(self.memory), numbers
+        self._gone: set[int] = set()
         same = self.memory is not None and not self.walked.changed and len(before) == len(self.walked.folders)
         if self.memory is not None and same:
             self.groups = [self.memory.paths_of(n) for n in range(len(self.memory.segments))]
@@ -88,10 +96,18 @@ class Survey:
         return [n for n in range(len(self.groups)) if n not in self.parts]
 
     def settle(self, made: Made, ref: SegmentRef, uses: Iterable[int]) -> None:
-        """Takes a segment that was made. `BadFolder` for one that no reader would take."""
-        if len(made.content) > limits.SEGMENT_BYTES_MAX:
-            path = shown(self.tree.name, max(self.groups[made.group], key=lambda path: len(self.walked.folders[path])))
-            raise BadFolder(path, "there are more names in this one folder than a checkpoint can hold")
+        """Takes a segment that was made; one that no reader would take stays open, to be parted. `BadFolder` where it is of
+        a single folder.
+        """
+        group = self.groups[made.group]
+        names = sum(1 + entries_in(self.walked.folders[path]) for path in group)
+        if names > limits.SEGMENT_NAMES_MAX or len(made.content) > limits.SEGMENT_BYTES_MAX:
+            if len(group) == 1:
+                what = "names" if names > limits.SEGMENT_NAMES_MAX else "attributes, links and long names"
+                reason = f"there are more {what} in this one folder than a checkpoint can hold"
+                raise BadFolder(shown(self.tree.name, group[0]), reason)
+            self._too_long.add(made.group)
+            return
         kept = Kept(
             ref.first, ref.id, len(made.content), len(self.groups[made.group]), made.files, made.size,
             tuple(sorted(uses)), made.notes, ref.chunks,
@@ -99,8 +115,24 @@ class Survey:
         self.parts[made.group] = Part(kept, made.content, warnings=made.warnings)
         self._rows |= made.rows
 
+    def part(self) -> None:
+        """Makes of groups whose segments came out too long one for each folder."""
+        if not self._too_long:
+            return
+        groups, parts = list[list[bytes]](), dict[int, Part]()
+        for n, group in enumerate(self.groups):
+            if n in self._too_long:
+                groups += [[path] for path in group]
+                continue
+            if n in self.parts:
+                parts[len(groups)] = self.parts[n]
+            groups.append(group)
+        self.groups, self.parts = groups, parts
+        self._too_long.clear()
+
     def drop(self, gone: set[int]) -> None:
         """Takes back what lies in these packs."""
+        self._gone |= gone
         self.parts = {n: part for n, part in self.parts.items() if gone.isdisjoint(part.kept.uses)}
 
     def lose(self, names: Iterable[bytes]) -> None:
@@ -184,8 +216,10 @@ class Survey:
                 self._looked_bytes += len(before)
         return found
 
-    def cost(self, group: int) -> int:
-        """About how many bytes it would take to make the segment, an entry counting as much as its bookkeeping."""
+    def cost(self, group: int, known: Known) -> int:
+        """About how many bytes it would take to make the segment, an entry counting as much as its bookkeeping. What is
+        not `known` any more has to be read again.
+        """
         found = 0
         for path in self.groups[group]:
             if path in self.walked.changed:
@@ -196,7 +230,20 @@ class Survey:
                     same = set(was.rows) if was else set()
                     rows = [row for row in seen.rows if row not in same]
                 found += sum(row.size for row in rows) + len(rows) * limits.ENTRY_COST_BYTES
+            lost = [entry for entry in self._in_doubt(path) if None in known.packs_of(entry.ids)]
+            found += data_bytes(lost) + len(lost) * limits.ENTRY_COST_BYTES
         return found
+
+    def _in_doubt(self, path: bytes) -> tuple[Entry, ...]:
+        """What a folder held, where some of it may lie in packs that are not built upon."""
+        n = self._old.segment_of(path)
+        if self.memory is None or n < 0:
+            return ()
+        uses = self.memory.segments[n].uses
+        if all(use in self._numbers and self._numbers[use] not in self._gone for use in uses):
+            return ()
+        old = self._old.folder(path)
+        return old.entries if old else ()
 
     def _content(self, part: Part) -> bytes:
         return part.content if part.old < 0 or self.memory is None else self.memory.content(part.old)
@@ -219,6 +266,12 @@ class Survey:
         moved = {path for path in before if path in self.walked.changed or path not in self.walked.folders}
         was = later_names(before, calm | moved, frozenset())
         return _folders_of(_differing(was, self.later_names)) & calm
+
+
+def _bereft(before: Mapping[bytes, bytes], walked: Walked) -> set[bytes]:
+    """Folders that may look as before although one that was in them is gone: it went after they were looked at."""
+    above = {path.rpartition(b"/")[0] for path in before.keys() - walked.folders.keys()}
+    return above & walked.folders.keys()
 
 
 def _differing(one: Mapping[bytes, bytes], other: Mapping[bytes, bytes]) -> Iterable[bytes]:

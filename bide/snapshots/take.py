@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from msgspec import Struct
 
+from bide.core import limits
 from bide.snapshots.content import Elsewise, read_file, xattrs_of
 from bide.snapshots.folders import Folders, join
 from bide.snapshots.known import Known
@@ -118,7 +119,7 @@ class Taker:
         self._name, self._folders, self._walked = subject.tree.name, subject.folders, subject.walked
         self._trusted_before_ns = trusted_before_ns
         self._firsts = frozenset(subject.later_names.values())
-        self._old = _Old(subject.memory)
+        self._old = Old(subject.memory)
 
     def make(self, group: int, paths: list[bytes]) -> tuple[Made, list[bytes]]:
         """The segment of these folders, and its new chunks. `Made.fresh` is empty: only the packer's end tells."""
@@ -142,6 +143,9 @@ class Taker:
             return old
         seen, was = self._subject.look(path)
         self._doubtful: set[bytes] = set()
+        trusted_before_ns = self._trusted_before_ns
+        if seen.own.dev or any(row.dev for row in seen.rows):
+            trusted_before_ns = 0  # on a file system that is mounted here: nobody has written it out
         whole = path not in self._walked.doubtful
         if old is None or path in self._walked.changed:
             uid, gid, xattrs, found = self._dress(path, seen.own)
@@ -151,11 +155,11 @@ class Taker:
             self._note_again(path)
         entries = self._entries(path, seen, old, was)
         if path in self._walked.changed:
-            known = certain(content, seen, self._trusted_before_ns, frozenset(self._doubtful), whole)
+            known = certain(content, seen, trusted_before_ns, frozenset(self._doubtful), whole)
             if known is not content:
                 self._rows[path] = known
         elif self._doubtful:
-            self._rows[path] = certain(content, seen, self._trusted_before_ns, frozenset(self._doubtful), whole)
+            self._rows[path] = certain(content, seen, trusted_before_ns, frozenset(self._doubtful), whole)
         return Folder(path, stat.S_IMODE(seen.own.mode), seen.own.mtime_ns, tuple(entries), xattrs, uid, gid)
 
     def _stands(self, path: bytes, content: bytes, old: Folder) -> bool:
@@ -173,6 +177,10 @@ class Taker:
         found, rest = self._calm(path, seen, old, was)
         entries = {entry.name: entry for entry in old.entries} if old and not found else {}
         rows = was.by_name() if was and entries else {}
+        calm = (entries[name] for name, row in rest.items() if name in entries and rows.get(name) == row)
+        same = (entry for entry in calm if entry.xattrs and self._sink.reuse(entry.ids))
+        taken = sum(_xattr_bytes(entry.xattrs) for entry in (*found, *same) if entry.xattrs)
+        self._xattrs_left = limits.LIST_XATTR_BYTES_MAX - taken
         for name in split(seen.folders):
             if join(path, name) in self._walked.folders:
                 found.append(Entry(name, FOLDER))
@@ -281,6 +289,9 @@ class Taker:
             raise Elsewise
         found = read_file(fd, name, self._sink.add, self._proceed)
         now = found.stat
+        if full in self._firsts and (now.st_ino, now.st_dev - self._subject.top.st_dev) != (row.ino, row.dev):
+            self._doubtful.add(name)
+            self._lost.append(full)  # another file has this name now: those that were to lead to it are not this one's
         if not self._meant(now, row):  # what was read of it is on its way
             raise Changed([shown(self._name, full)])
         if found.torn:
@@ -290,7 +301,7 @@ class Taker:
         uid, gid = self._owner(now)
         return Entry(
             name, FILE, stat.S_IMODE(now.st_mode), now.st_mtime_ns, found.size, found.ids, b"", found.lengths,
-            found.xattrs, uid, gid,
+            self._afforded(full, found.xattrs), uid, gid,
         )  # fmt: skip
 
     def _meant(self, now: os.stat_result, row: Row) -> bool:
@@ -306,6 +317,16 @@ class Taker:
             None if seen.st_gid == top.st_gid else seen.st_gid,
         )
 
+    def _afforded(self, full: bytes, xattrs: tuple[Xattr, ...]) -> tuple[Xattr, ...]:
+        """The attributes of a file, or none where the list of its folder would grow too long by them."""
+        size = _xattr_bytes(xattrs) if xattrs else 0
+        if size > self._xattrs_left:
+            reason = "its attributes are not kept, the rest of it is: those of its folder are too many"
+            self._notes.append((full, reason))
+            return ()
+        self._xattrs_left -= size
+        return xattrs
+
     def _leave(self, full: bytes, left: tuple[str, ...]) -> None:
         for name in left:
             self._notes.append((full, f"its {name} is not kept, the rest of it is"))
@@ -315,7 +336,11 @@ class Taker:
             self._notes.append((full, reason))
 
 
-class _Old:
+def _xattr_bytes(xattrs: tuple[Xattr, ...]) -> int:
+    return sum(len(xattr.name) + len(xattr.value) + limits.XATTR_COST_BYTES for xattr in xattrs)
+
+
+class Old:
     """What folders were like before; nothing for those that are not remembered, or whose list is damaged."""
 
     def __init__(self, memory: Remembered | None) -> None:
@@ -324,12 +349,18 @@ class _Old:
         self._n = -1
         self.notes: dict[bytes, list[str]] = {}
 
-    def folder(self, path: bytes) -> Folder | None:
-        """Its list of entries."""
+    def segment_of(self, path: bytes) -> int:
+        """Which of the remembered segments it stands in, or -1."""
         memory = self._memory
         if memory is None or path not in memory.rows:
+            return -1
+        return bisect_right(memory.first_folders, bisect_left(memory.paths, path)) - 1
+
+    def folder(self, path: bytes) -> Folder | None:
+        """Its list of entries."""
+        memory, n = self._memory, self.segment_of(path)
+        if memory is None or n < 0:
             return None
-        n = bisect_right(memory.first_folders, bisect_left(memory.paths, path)) - 1
         if n != self._n:
             try:
                 folders = memory.folders(n)

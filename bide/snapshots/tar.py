@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from bide.core.limits import READER_PART_BYTES
+from bide.snapshots import left_out
 from bide.snapshots.folders import join
-from bide.snapshots.losses import Hostile, shown
+from bide.snapshots.losses import Damaged, Hostile, Lost, shown
 from bide.snapshots.manifest import FILE, FOLDER, HARD, Entry, Folder, Xattr
 from bide.snapshots.reader import NotThere, Reader
 
@@ -20,14 +21,16 @@ _NAME, _LINK = 100, 100  # bytes that the old header has for them
 _OCTAL_7, _OCTAL_11 = 8**7, 8**11  # what its numbers stay below
 
 
-def tar(reader: Reader, tree: str, path: bytes = b"") -> Iterator[bytes]:
+def tar(reader: Reader, tree: str, path: bytes = b"", skip_damaged: bool = False) -> Iterator[bytes]:
     """The archive of what is at `path`, in parts. Its one top entry is named like the path's last part, or the tree.
 
     All lists are looked through before the first part. `NotThere`, `Damaged`, `Hostile`; a content that is found to be
-    damaged breaks it off in the middle.
+    damaged breaks it off in the middle. With `skip_damaged` the archive has all that is whole instead, and as its last
+    file, `left_out.NAME`, what it has not.
     """
-    reader.prove(tree)
-    archive = _Archive(reader, tree, path)
+    if not skip_damaged:
+        reader.prove(tree)
+    archive = _Archive(reader, tree, path, [] if skip_damaged else None)
     try:
         reader.folder(tree, path)
     except NotThere:
@@ -36,23 +39,69 @@ def tar(reader: Reader, tree: str, path: bytes = b"") -> Iterator[bytes]:
 
 
 class _Archive:
-    def __init__(self, reader: Reader, tree: str, top: bytes) -> None:
+    def __init__(self, reader: Reader, tree: str, top: bytes, lost: list[Lost] | None) -> None:
         self._reader, self._tree, self._top = reader, tree, top
         self._record = reader.tree(tree)
         self._name = top.rpartition(b"/")[2] or tree.encode()
         self._twins: dict[bytes, bytes] = {}  # content outside of the top -> its first name in the archive
+        self._lost, self._gone = lost, set[bytes]()  # where damage is passed over: what it cost, and which paths
 
     def single(self, entry: Entry) -> Iterator[bytes]:
-        yield from self._entry(self._top, entry)
-        yield _END
+        yield from self._whole(self._top, entry)
+        yield from self._end()
 
     def folders(self) -> Iterator[bytes]:
-        for folder in self._reader.walk(self._tree, self._top):
+        for folder in self._reader.walk(self._tree, self._top, self._lost):
             yield self._folder(folder)
             for entry in folder.entries:
                 if entry.kind != FOLDER:
-                    yield from self._entry(join(folder.path, entry.name), entry)
+                    yield from self._whole(join(folder.path, entry.name), entry)
+        yield from self._end()
+
+    def _end(self) -> Iterator[bytes]:
+        if self._lost:
+            content = left_out.listed(self._lost)
+            yield self._header(
+                left_out.NAME, b"0", 0o644, self._reader.root.record.created_ns, None, None, size=len(content)
+            )
+            yield content + bytes(-len(content) % _BLOCK)
         yield _END
+
+    def _whole(self, path: bytes, entry: Entry) -> Iterator[bytes]:
+        """An entry; nothing where it is damaged and that is to be passed over."""
+        if self._lost is not None:
+            try:
+                self._look(path, entry)
+            except Damaged as damaged:
+                self._lost += damaged.items
+                self._gone.add(path)
+                return
+        yield from self._entry(path, entry)
+
+    def _look(self, path: bytes, entry: Entry) -> None:
+        """Reads a file before its header is written. `Damaged`, by the path and its size."""
+        name = shown(self._tree, path)
+        if entry.kind == HARD:
+            if entry.target in self._gone:
+                raise Damaged(
+                    [Lost(what=name, bytes=0, reason=f"it is the same file as {shown(self._tree, entry.target)}")]
+                )
+            if _within(entry.target, self._top):
+                self._twin(path)
+                return
+            entry = self._twin(path)
+        if entry.kind == FILE:
+            for _, ident in self._reader.pieces(self._tree, path, entry):
+                if ident:
+                    self._reader.chunk(ident, name, entry.size)
+
+    def _twin(self, path: bytes) -> Entry:
+        """What a hard link shares; of one whose list is lost nothing can be had."""
+        try:
+            return self._reader.entry(self._tree, path)
+        except Damaged as damaged:
+            name = shown(self._tree, path)
+            raise Damaged([Lost(what=name, bytes=0, reason=damaged.items[0].reason)]) from damaged
 
     def _named(self, path: bytes) -> bytes:
         """A path of the tree as the archive names it."""

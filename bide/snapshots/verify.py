@@ -102,7 +102,7 @@ def _look_at(opened: Root, ref: PackRef, pack: Pack | None, deep: bool, found: _
         found.faults[ref.key] = opened.index.bad.get(ref.id.hex(), NO_KEY)
         return 0
     try:
-        content = opened.blobs.get(ref.key)
+        content = opened.blobs.read(ref.key, 0, ref.size + 1)  # whatever lies there may be of any length
     except Missing:
         found.faults[ref.key] = NO_OBJECT
         found.bad.update(dict.fromkeys(pack.footer.id_list(), NO_OBJECT))

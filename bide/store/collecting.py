@@ -24,6 +24,7 @@ from bide.core.collection import (
 )
 from bide.core.keyring import base_family, family_of
 from bide.store.base import Engine, Reader
+from bide.store.bases import Offered
 from bide.store.keyrows import (
     BASED,
     CAPTURE,
@@ -31,6 +32,7 @@ from bide.store.keyrows import (
     DOMAIN,
     DOOMED,
     ERASED,
+    OFFERED,
     PACK,
     PIN,
     ROOT,
@@ -112,8 +114,10 @@ def _over(pin: str, known: dict[str, Member], at: float, now: float) -> bool:
 
 def _dead_of_base(reader: Reader, family: str, roots: dict[str, RootRow]) -> frozenset[str]:
     used = {root for root in roots if next(below(reader, BASED, f"{root}/"), None) is not None}
-    known = domain(reader, family.removeprefix(BASE))
-    return dead_bases(roots, known.base if known else "", used, reader.now())
+    project = family.removeprefix(BASE)
+    known, waiting = domain(reader, project), read(reader, OFFERED, project, Offered)
+    standing = {known.base if known else "", waiting.root if waiting else ""}
+    return dead_bases(roots, standing, used, reader.now())
 
 
 def condemn(engine: Engine, family: str, verdict: Verdict, after_s: float) -> None:
@@ -163,8 +167,8 @@ def looked_at(engine: Engine, key: str, again_s: float, *, absent: bool) -> None
 
 
 def unfinished(reader: Reader, after: str, limit: int, settled_s: float) -> tuple[list[tuple[str, str]], str]:
-    """Families and sessions whose last capture began long ago, and which rest: uploads that no root names have no end
-    in sight. And where to go on, empty at the end.
+    """Families and sessions whose last capture began long ago: where they rest, uploads that no root names have no end in
+    sight. And where to go on, empty at the end.
     """
     page = reader.documents(CAPTURE, after, limit)
     long_ago = reader.now() - settled_s
@@ -172,16 +176,19 @@ def unfinished(reader: Reader, after: str, limit: int, settled_s: float) -> tupl
         (family, session)
         for key, body in page
         for family, _, session in (key.partition("/"),)
-        if msgspec.msgpack.decode(body, type=At).at <= long_ago and resting(reader, family, session)
+        if msgspec.msgpack.decode(body, type=At).at <= long_ago
     ]
     return found, page[-1][0] if len(page) == limit else ""
 
 
 def resting(reader: Reader, family: str, session: str) -> bool:
     """Whether no capture can be under way that uploads to this family."""
-    if family.startswith(BASE):
-        s = reader.session(session)
-        return s is None or s.lease is None
+    if family.startswith(BASE):  # each session that began to make one uploads to it
+        making = {session, *rows(reader, CAPTURE, family, At)}
+        try:
+            return all(s is None or s.lease is None for s in map(reader.session, sorted(making)))
+        except Unreadable:
+            return False
     roots, pins = rows(reader, ROOT, family, RootRow), rows(reader, PIN, family, At)
     try:
         known = {**members(reader, family, roots, pins), **members(reader, session, (), ())}
@@ -257,6 +264,7 @@ def _holders(engine: Engine, family: str, gone: Collection[str], before: dict[st
 def erase_base(engine: Engine, project: str) -> None:
     """Takes away the keys of a project, and with them all that was ever saved in it; and its base."""
     engine.delete(DOMAIN, project)
+    engine.delete(OFFERED, project)
     family = base_family(project)
     roots = rows(engine, ROOT, family, RootRow)
     verdict = Verdict(

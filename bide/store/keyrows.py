@@ -20,6 +20,7 @@ from bide.store.base import Engine, Reader
 
 DOMAIN, ROOT, PACK, PIN, BASED = "domain", "root", "pack", "pin", "based"
 CONDEMNED, CAPTURE, DOOMED, ERASED = "condemned", "capture", "doomed", "erased"
+OFFERED = "offered"  # a base of a project that no server has read yet
 
 T = TypeVar("T")
 _encode = msgspec.msgpack.encode
@@ -32,6 +33,7 @@ class Domain(Struct, frozen=True, kw_only=True):
     chunks: bytes
     base: str = ""  # its published root
     based_at: float = 0.0
+    refused_at: float = 0.0  # when one that was offered last turned out to be no good
 
 
 class Condemned(Struct, frozen=True, kw_only=True):
@@ -113,7 +115,7 @@ def open_domain(engine: Engine, project: str, fresh: Domain) -> Domain:
 
 
 def publish(engine: Engine, project: str, root: str) -> None:
-    """Makes a sealed root the base of the project."""
+    """Makes a sealed root, which a server has read, the base of the project."""
     found = domain(engine, project)
     if found is None or read(engine, ROOT, f"{base_family(project)}/{root}", RootRow) is None:
         raise Refused("checkpoint_gone", f"{root[:80]!r} was not sealed as a base of project {project}.")
@@ -140,7 +142,7 @@ def seal(engine: Engine, session: str, family: str, base: str, wrapped: Seal) ->
         return ()
     if known is not None or engine.get(CONDEMNED, root_object(wrapped.root)) is not None:
         raise Taken
-    there = packs_of(engine, family, base, wrapped.uses)
+    there = _sound(engine, base, packs_of(engine, family, base, wrapped.uses))
     gone = {pack for pack in wrapped.uses if pack not in there} | {
         pack.id
         for pack in wrapped.new
@@ -180,6 +182,13 @@ def packs_of(reader: Reader, family: str, base: str, names: Collection[str]) -> 
                 if pack in names and pack not in there
             }
     return there
+
+
+def _sound(reader: Reader, base: str, there: Mapping[str, Found]) -> dict[str, Found]:
+    """Without the packs that came with a base which is no good."""
+    of = {row.of for row in there.values() if row.of}
+    bad = {root for root in of if (row := read(reader, ROOT, f"{base}/{root}", RootRow)) and row.spoiled}
+    return {pack: row for pack, row in there.items() if row.of not in bad}
 
 
 def opened(reader: Reader, family: str, base: str, root: str) -> tuple[RootRow, Mapping[str, Found]] | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from bide.core.refusals import Unavailable
 from bide.store import collecting
 from bide.store.base import Engine, Reader
 from bide.store.keyrows import DOOMED, ERASED, At, read
@@ -41,7 +42,14 @@ class Wipe(Struct, frozen=True):
     """Step: `Engine.wipe`. Answered by its answer."""
 
 
-Step = Look | Change | Listed | Delete | Wipe
+class Failed(Struct, frozen=True):
+    """Step: say that this could not be done, and why. The round goes on with what comes next."""
+
+    what: str
+    error: Exception
+
+
+Step = Look | Change | Listed | Delete | Wipe | Failed
 Round = Generator[Step, Any, None]
 
 
@@ -66,7 +74,9 @@ class Places(Struct, kw_only=True):
 
 
 def collecting_round(places: Places, patience: Patience) -> Round:
-    """Bounded in what it does; what it leaves is done by the next."""
+    """Bounded in what it does; what it leaves is done by the next. Who performs it throws in what a step raises: that ends
+    the work on one family or object, and an outage ends the round.
+    """
     yield from finish_erasures(patience)
     yield from _families(places, patience)
     yield from _unfinished(places, patience)
@@ -77,19 +87,40 @@ def collecting_round(places: Places, patience: Patience) -> Round:
 def finish_erasures(patience: Patience) -> Round:
     """The logs of erased sessions go bit by bit."""
     doomed = yield Look(lambda reader: collecting.doomed(reader, patience.objects))
+    done: list[str] = []
     for session in doomed:
-        while (yield Change(lambda engine, session=session: engine.erase(session, patience.facts))):  # type: ignore[misc]
-            pass
-    if doomed and (yield Wipe()):
-        yield Change(partial(_forget, kind=DOOMED, keys=doomed))
+        done += [session] if (yield from _apart(f"the log of {session}", _erased(session, patience))) else []
+    if done and (yield Wipe()):
+        yield Change(partial(_forget, kind=DOOMED, keys=done))
+
+
+def _erased(session: str, patience: Patience) -> Round:
+    while (yield Change(lambda engine: engine.erase(session, patience.facts))):
+        pass
+
+
+def _apart(what: str, steps: Round) -> Generator[Step, Any, bool]:
+    """Does the steps; when one of them fails that is said, and no more. Whether all were done."""
+    try:
+        yield from steps
+    except Unavailable:
+        raise
+    except Exception as error:  # noqa: BLE001 - whoever performs the round logs and counts it
+        yield Failed(what, error)
+        return False
+    return True
 
 
 def _families(places: Places, patience: Patience) -> Round:
     some = yield Look(lambda reader: collecting.families(reader, places.family, patience.families))
     for family in some:
-        if (yield Look(partial(_judge, family=family))):
-            yield Change(partial(_collect, family=family, after_s=patience.condemned_s))
+        yield from _apart(f"family {family}", _family(family, patience))
     places.family = some[-1] if len(some) == patience.families else ""
+
+
+def _family(family: str, patience: Patience) -> Round:
+    if (yield Look(partial(_judge, family=family))):
+        yield Change(partial(_collect, family=family, after_s=patience.condemned_s))
 
 
 def _judge(reader: Reader, family: str) -> bool:
@@ -105,22 +136,32 @@ def _unfinished(places: Places, patience: Patience) -> Round:
         lambda reader: collecting.unfinished(reader, places.capture, patience.objects, patience.orphan_s)
     )
     for family, session in some:
-        saved_as = family if family.startswith(collecting.BASE) else session
-        objects = yield Listed((f"roots/{saved_as}/", f"packs/{family}/"))
-        yield Change(
-            partial(
-                collecting.condemn_unfinished, family=family, session=session, objects=objects,
-                after_s=patience.condemned_s,
-            )
-        )  # fmt: skip
+        yield from _apart(f"uploads of {session} to {family}", _orphans(family, session, patience))
+
+
+def _orphans(family: str, session: str, patience: Patience) -> Round:
+    if not (yield Look(partial(collecting.resting, family=family, session=session))):
+        return
+    saved_as = family if family.startswith(collecting.BASE) else session
+    objects = yield Listed((f"roots/{saved_as}/", f"packs/{family}/"))
+    yield Change(
+        partial(
+            collecting.condemn_unfinished, family=family, session=session, objects=objects,
+            after_s=patience.condemned_s,
+        )
+    )  # fmt: skip
 
 
 def delete_due(places: Places, patience: Patience) -> Round:
     """Condemned objects whose time has come."""
     some, places.condemned = yield Look(lambda reader: collecting.due(reader, places.condemned, patience.objects))
     for key, _ in some:
-        was_there = yield Delete(key)
-        yield Change(partial(collecting.looked_at, key=key, again_s=patience.condemned_s, absent=not was_there))
+        yield from _apart(key, _delete(key, patience))
+
+
+def _delete(key: str, patience: Patience) -> Round:
+    was_there = yield Delete(key)
+    yield Change(partial(collecting.looked_at, key=key, again_s=patience.condemned_s, absent=not was_there))
 
 
 def _tombstones(places: Places, patience: Patience) -> Round:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -50,24 +52,33 @@ def hold(path: Path) -> int:
 
 def inspect(path: Path, steps: tuple[Step, ...]) -> None:
     """Refuses a file that is damaged, newer than this code, or not ours; changes nothing of it."""
-    log = path.with_name(path.name + "-wal")
-    logged = log.exists() and log.stat().st_size > 0
-    if not logged and path.stat().st_size == 0:
-        return
-    # Immutable: nothing is created beside the file either. With a log, the file alone may be half a checkpoint.
-    uri = f"file:{quote(str(path.absolute()))}?mode=ro{'' if logged else '&immutable=1'}"
     try:
-        db = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
-        try:
-            db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            db.set_busy_timeout(int(STORE_BUSY_S * 1000))
-            _judge(db, path, len(steps))
-        finally:
-            db.close()
+        with looking(path) as db:
+            if db is not None:
+                _judge(db, path, len(steps))
     except (apsw.NotADBError, apsw.CorruptError, apsw.IOError, apsw.FormatError) as error:
         raise _damaged(path, str(error)) from error
     except apsw.Error as error:
         raise outage(error) from error
+
+
+@contextmanager
+def looking(path: Path) -> Iterator[apsw.Connection | None]:
+    """The database to be read, with nothing changed of it or beside it; None when it is empty. Raises errors of SQLite."""
+    log = path.with_name(path.name + "-wal")
+    logged = log.exists() and log.stat().st_size > 0
+    if not logged and path.stat().st_size == 0:
+        yield None
+        return
+    # Immutable: nothing is created beside the file either. With a log, the file alone may be half a checkpoint.
+    uri = f"file:{quote(str(path.absolute()))}?mode=ro{'' if logged else '&immutable=1'}"
+    db = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
+    try:
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        db.set_busy_timeout(int(STORE_BUSY_S * 1000))
+        yield db
+    finally:
+        db.close()
 
 
 def _judge(db: apsw.Connection, path: Path, newest: int) -> None:

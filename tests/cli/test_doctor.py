@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from bide.store.sqlite import SqliteStore
 from bide.store.statements import steps
 from tests.cli.conftest import Bide
 from tests.server.harness import LiveServer
+from tests.server.test_belonging import with_work
 from tests.snapshots.s3_server import KEY, S3Server
 from tests.store.postgres_server import PASSWORD, PostgresServer
 
@@ -188,7 +189,7 @@ def test_a_damaged_database_is_found_before_a_server_is_started_on_it(lone: Bide
 
 
 def test_a_blob_folder_on_a_disk_that_fails_is_a_finding(lone: Bide, tmp_path: Path) -> None:
-    (tmp_path / "blobs").mkdir()
+    LocalBlobs(tmp_path / "blobs")
     (tmp_path / "blobs" / "bide").write_text("in the way")
     found = looked(lone, "--blobs", f"file:{tmp_path / 'blobs'}")["blob store"]
     assert (found["ok"], str(tmp_path / "blobs") in found["detail"]) == (False, True)
@@ -227,6 +228,61 @@ def test_a_bucket_is_tried_as_a_server_would_and_what_is_wrong_with_it_is_said(
     monkeypatch.setenv("BIDE_S3_SECRET_ACCESS_KEY", "not-the-secret")
     wrong = looked(lone, "--blobs", url)["blob store"]
     assert (wrong["ok"], "secret access key" in wrong["detail"]) == (False, True)
+
+
+# -- what belongs to the database -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, repo: Path) -> LiveServer:
+    """A server that has ended, and whose database names a checkpoint."""
+    server = LiveServer(tmp_path / "stopped")
+    try:
+        with_work(server, repo, tmp_path / "work")
+    finally:
+        server.stop()
+    return server
+
+
+@pytest.mark.parametrize("runs", [True, False])
+def test_the_doctor_says_that_the_disk_of_the_checkpoints_is_gone_and_does_not_stand_in_for_it(
+    lone: Bide, stopped: LiveServer, tmp_path: Path, runs: bool
+) -> None:
+    words, blobs = ("--server-only", "--data", str(stopped.folder)), stopped.folder / "blobs"
+    assert looked(lone, *words)["blob store"]["ok"]
+    if runs:
+        stopped.start()
+    try:
+        blobs.rename(tmp_path / "disk")
+        assert not looked(lone, *words)["blob store"]["ok"]
+        assert not blobs.exists()
+        blobs.mkdir()
+        found = looked(lone, *words)["blob store"]
+        assert (found["ok"], "none of its checkpoints is there" in found["detail"]) == (False, True)
+        assert list(blobs.iterdir()) == []
+    finally:
+        stopped.stop()
+
+
+def test_the_doctor_looks_at_the_blobs_that_the_server_was_given_the_last_time(lone: Bide, tmp_path: Path) -> None:
+    server = LiveServer(tmp_path / "here", blobs=f"file:{tmp_path / 'there'}")
+    server.stop()
+    assert str(tmp_path / "there") in looked(lone, "--data", str(server.folder))["blob store"]["detail"]
+
+
+@pytest.mark.parametrize(("spoiled", "told"), [
+    (lambda key: key.unlink(), "was not given"),
+    (lambda key: key.write_text("0f" * 32), "not the master key"),
+    (lambda key: key.chmod(0o644), "0644"),
+])  # fmt: skip
+def test_a_master_key_that_is_lost_wrong_or_no_secret_is_found(
+    lone: Bide, stopped: LiveServer, spoiled: Callable[[Path], object], told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BIDE_DATA", str(stopped.folder))
+    assert looked(lone)["master key"]["ok"], "the folder is that of BIDE_DATA, as for `bide up`"
+    spoiled(stopped.folder / "master.key")
+    found = looked(lone)["master key"]
+    assert (found["ok"], told in found["detail"]) == (False, True), found
 
 
 # -- rights ---------------------------------------------------------------------------------------------------------------

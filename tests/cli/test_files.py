@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import secrets
 import stat
 import subprocess
 import sys
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bide import SyncClient
+from bide.cli.files import Line
+from bide.core.limits import PRINTED_LINE_BYTES, READER_PART_BYTES
 from tests.cli.conftest import Bide
 from tests.server.harness import LiveServer, Voice
 from tests.server.test_files import checkpoint
@@ -101,28 +105,45 @@ def test_a_file_is_printed_exactly_into_a_pipe_and_harmlessly_on_a_terminal(
     assert "\x1b" not in shown
 
 
+def test_a_file_of_one_long_line_is_shown_at_once_as_far_as_anybody_looks(capsys: pytest.CaptureFixture[str]) -> None:
+    """A bundle of a hundred megabytes in one line, in the parts that it comes in."""
+    line, part = Line(), b"x" * READER_PART_BYTES
+    began = time.process_time()
+    for _ in range(400):
+        line.grow(part)
+    line.end()
+    line.grow(b"next")
+    line.end()
+    assert time.process_time() - began < 5, "not longer for each part than for the one before"
+    shown = capsys.readouterr()
+    assert shown.out == "x" * PRINTED_LINE_BYTES + "\nnext\n"
+    assert "left out" in shown.err
+
+
 def test_a_diff_can_be_applied_and_says_what_it_leaves_out(
     bide: Bide, session: str, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body, _ = raw(bide, monkeypatch, "diff", session)
     assert b"# deps/ added with 300 files\n" in body
-    assert b"Binary files /dev/null and b/picture differ\n" in body
     (tmp_path / "text").write_text("old\n")
-    only, _ = raw(bide, monkeypatch, "diff", session, "text")
-    subprocess.run(["git", "apply", "-"], input=only, cwd=tmp_path, check=True)
+    subprocess.run(["git", "apply", "-"], input=body, cwd=tmp_path, check=True)
+    assert (tmp_path / "picture").read_bytes() == b"\0\1\2"
     assert (tmp_path / "text").read_bytes() == (work / "text").read_bytes()
     _, shown = raw(bide, monkeypatch, "diff", session, tty=True)
     assert "\x1b]0" not in shown
     assert "new \\x1b]0;owned" in shown
     found = bide("diff", session, "--json").json
-    assert (found["since"], found["checkpoint"]) == (1, 2)
+    assert (found["since"], found["since_is"], found["checkpoint"]) == (1, "first", 2)
     assert [one["path"] for one in found["items"]] == ["deps", "picture", "text"]
     stat_ = bide("diff", session, "--stat")
     assert "1 +     1 -  text changed" in stat_.out
     assert "3 changed from checkpoint 1 to 2: 1 line added, 1 removed." in stat_.err
+    assert "Checkpoint 1 is the first that was saved, and not the clone" in stat_.err, "it was saved in turn 1"
     same = bide("diff", session, "--since", "2")
     assert (same.code, same.out) == (0, "")
-    assert "only one" in same.err
+    assert "Checkpoint 2 is compared with itself." in same.err
+    slip = bide("diff", session, "typo", "--json")
+    assert (slip.code, slip.problem["code"]) == (4, "no_file")
 
 
 def test_an_archive_is_written_whole_or_not_at_all_and_replaces_nothing_unasked(
@@ -146,6 +167,9 @@ def test_an_archive_is_written_whole_or_not_at_all_and_replaces_nothing_unasked(
         bide("export", session, "--tar", str(tmp_path / "y"), "--path", "none", "--json").problem["code"] == "no_file"
     )
     assert bide("export", session).code == 2
+    both = bide("export", session, "--tar", "-", "--keys", "-", "--json")
+    assert (both.code, both.problem["detail"]) == (2, "--tar and --keys are two commands.")
+    assert bide("export", session, "--keys", "-", "--path", "sub").code == 2, "they open more than that"
     assert list(tmp_path.iterdir()) == [target], "nothing half written is left"
 
 
@@ -183,3 +207,32 @@ def test_damage_ends_with_code_1_and_names_what_is_lost(bide: Bide, server: Live
     found: dict[str, Any] = bide("fsck", "--json").json
     assert (found["checkpoints"], found["whole"], found["damaged"]) == (2, 1, 1)
     assert found["items"][0]["lost"][0]["reason"].endswith("its object is missing")
+
+
+def test_what_is_whole_of_a_damaged_checkpoint_is_taken_out_and_the_rest_is_named(
+    bide: Bide, server: LiveServer, repo: Path, tmp_path: Path
+) -> None:
+    """The damage shows when some of the archive has gone out already."""
+    folder, pool, before = tmp_path / "work", "torn", 3_000_000
+    (folder / "sub").mkdir(parents=True)
+    (folder / "a").write_bytes(os.urandom(before))
+    (folder / "b").write_bytes(os.urandom(3_000_000))
+    voice = Voice(server, f"r-{secrets.token_hex(4)}", pool=pool)
+    session = str(server.session(repo, pool=pool)["id"])
+    grant = voice.claim()
+    voice.say(grant, {"type": "environment.restored", "source": "fresh", "workspace": {"cwd": "/w"}})
+    checkpoint(voice, grant, 1, folder)
+    (pack,) = (server.folder / "blobs" / "packs" / session).iterdir()
+    body = bytearray(pack.read_bytes())
+    body[before + 1_500_000] ^= 1
+    pack.write_bytes(body)
+    refused = bide("export", session, "--tar", str(tmp_path / "no"))
+    assert refused.code == 7
+    assert "broke off" in refused.err
+    assert "--skip-damaged" in refused.err
+    assert not (tmp_path / "no").exists()
+    some = bide("export", session, "--tar", str(tmp_path / "some"), "--skip-damaged")
+    assert some.code == 1
+    assert "lost: workspace/b: " in some.err
+    with tarfile.open(tmp_path / "some") as opened:
+        assert opened.getnames() == ["workspace", "workspace/a", "workspace/sub", "bide-lost.txt"]

@@ -16,6 +16,7 @@ import pytest
 
 from bide.cli import local_runner
 from bide.client import SyncClient
+from bide.client.connection import find
 from bide.core import limits
 from bide.core.refusals import Refused
 from bide.runner import procfs
@@ -88,6 +89,25 @@ def test_a_server_that_cannot_start_says_why(tmp_path: Path, words: tuple[str, .
     )  # fmt: skip
     assert (ran.returncode, ran.stdout) == (3, "")
     assert json.loads(ran.stderr.splitlines()[-1])["code"] == "bad_setting"
+
+
+def test_a_second_server_with_a_folder_of_its_own_leaves_the_commands_with_the_first(tmp_path: Path) -> None:
+    with up(tmp_path / "first", "--listen", "127.0.0.1:0") as (_, first):
+        with up(tmp_path / "first", "--listen", "127.0.0.1:0", "--data", str(tmp_path / "second")) as (_, second):
+            assert json.loads((tmp_path / "second" / "client.json").read_text())["url"] == second["url"]
+        assert find("", "", {"BIDE_HOME": str(tmp_path / "first")}).url == first["url"]
+        assert find("", "", {"BIDE_HOME": str(tmp_path / "second")}).url == second["url"]
+        assert find("", "", {"BIDE_DATA": str(tmp_path / "second")}).url == second["url"]
+
+
+@pytest.mark.parametrize("words", [("--slots", "100000"), ("--listen", "256.0.0.1:1"), ("--blobs", "ftp:x")])
+def test_what_is_refused_at_the_start_leaves_nothing_behind(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "bide.cli.main", "up", "--json", "--data", str(tmp_path / "data"), *words],
+        env=os.environ | {"BIDE_HOME": str(tmp_path / "home")}, capture_output=True, text=True, check=False, timeout=30,
+    )  # fmt: skip
+    assert (ran.returncode, "Traceback" in ran.stderr) == (3, False), ran.stderr
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_living_runner_is_adopted_and_not_started_twice(tmp_path: Path, sleepers: list[int]) -> None:

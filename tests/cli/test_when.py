@@ -186,3 +186,25 @@ def test_what_is_no_moment_or_is_over_is_said_to_be(text: str) -> None:
 )
 def test_a_span_is_shown_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert when.span(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "bytes_"),
+    [
+        ("5GiB", 5 * 2**30),
+        ("5 gib", 5 * 2**30),
+        ("500MB", 5e8),
+        ("1.5k", 1536),
+        ("7", 7),
+        ("1 byte", 1),
+        ("12 bytes", 12),
+    ],
+)
+def test_sizes_are_read_as_people_write_them(text: str, bytes_: float) -> None:
+    assert when.bytes_of(text) == bytes_
+
+
+@pytest.mark.parametrize("text", ["", "GiB", "5 XiB", "-5GiB", "2h"])
+def test_what_is_no_size_is_said(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a size"):
+        when.bytes_of(text)

@@ -219,10 +219,12 @@ def test_extended_just_before_its_end_it_stays() -> None:
 
 def test_an_end_is_never_moved_nearer_and_not_beyond_what_its_project_allows() -> None:
     story = parked(limits=TOTAL | {"retention_max_s": 90 * DAY})
-    assert extend(story, 29) == "no: bad_value"
-    assert story.refusal is not None
-    assert "kept until 20" in story.refusal.sentence
+    until = story.s.expires_at
+    assert extend(story, 29, "less") == ["user.extend", "user.receipt"], "less than it has is no mistake"
+    assert story.s.expires_at == until
+    assert story.row("less").how.startswith("it is kept until 20")
     assert extend(story, 91) == "no: bad_value"
+    assert story.refusal is not None
     assert "90d from now" in story.refusal.sentence
     assert extend(story, 90) == ["user.extend", "user.receipt"]
     assert extend(story, 90, "again") == ["user.extend", "user.receipt"], "the same is no shorter"
@@ -231,9 +233,9 @@ def test_an_end_is_never_moved_nearer_and_not_beyond_what_its_project_allows() -
 
 def test_a_running_session_is_kept_longer_after_its_next_park_and_not_called_shorter_than_it_would_be() -> None:
     story = waiting()
-    assert extend(story, 10) == "no: bad_value"
-    assert story.refusal is not None
-    assert "it runs" in story.refusal.sentence
+    assert extend(story, 10, "less") == ["user.extend", "user.receipt"]
+    assert "it runs" in story.row("less").how
+    assert (story.s.expires_at, story.s.extended_until) == (0, 0)
     assert extend(story, 60) == ["user.extend", "user.receipt"]
     until = story.s.expires_at
     story.after(WINDOW_S)

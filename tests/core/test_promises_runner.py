@@ -10,7 +10,7 @@ from bide.core import codec
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
-from bide.core.limits import BODY_BYTES, INTERRUPT_S, TEXT_BYTES
+from bide.core.limits import BODY_BYTES, CLONE_SAVE_S, INTERRUPT_S, TEXT_BYTES
 from bide.core.wire import FactsPost
 from tests.core.playbook import asks, uid, working
 from tests.core.playrunner import (
@@ -221,3 +221,33 @@ def test_a_session_saved_before_its_runtime_came_up_still_knows_which_version_wr
     feed(machine, [replace(HERE, source="checkpoint"), SAVED])
     (said,) = machine.facts(f.CheckpointSaved)
     assert said.checkpoint.runtime_version == "2.0"
+
+
+def test_the_first_save_of_a_new_clone_holds_nothing_that_the_first_turn_did() -> None:
+    """`bide diff` tells from there what the session changed."""
+    machine = Machine()
+    machine << granted(input_("m1", 2))
+    assert machine << HERE == ["capture 1", "spawn"]
+    assert machine << READY == [], "the clone is not saved yet"
+    assert machine << SAVED == ["deliver m1"]
+    (saved,) = [fact.checkpoint for fact in machine.log if isinstance(fact, f.CheckpointSaved)]
+    assert (saved.turn, saved.turn_open, saved.consistency) == (0, False, "quiet")
+
+
+def test_a_clone_that_takes_long_to_save_keeps_no_task_waiting_for_long() -> None:
+    machine = Machine()
+    machine << granted(input_("m1", 2))
+    machine << HERE
+    assert machine << READY == []
+    assert (machine.runner.next_wake() or 0.0) <= CLONE_SAVE_S
+    assert machine.after(CLONE_SAVE_S) == ["deliver m1"]
+    machine << SAVED
+    (saved,) = [fact.checkpoint for fact in machine.log if isinstance(fact, f.CheckpointSaved)]
+    assert saved.consistency == "crash", "and whoever compares with it is told"
+
+
+def test_a_save_of_a_clone_that_fails_lets_the_task_begin() -> None:
+    machine = Machine()
+    machine << granted(input_("m1", 2))
+    feed(machine, [HERE, READY])
+    assert machine << FAILED == ["deliver m1"]

@@ -136,3 +136,9 @@ def test_nothing_secret_stands_where_tools_can_see_it(tmp_path: Path, monkeypatc
     carried = ClaudeCode().carried(SESSION)
     assert carried.keep == (f".claude/projects/ws/{SESSION}.jsonl", f".claude/projects/ws/{SESSION}")
     assert carried.private == (".claude",)
+
+
+def test_an_endless_conversation_is_a_problem_that_people_read_and_no_wait(tmp_path: Path) -> None:
+    rows(tmp_path, b"")
+    os.truncate(tmp_path / place(SESSION), 8 << 30)
+    assert "larger than" in ClaudeCode().memory(tmp_path, SESSION).problem

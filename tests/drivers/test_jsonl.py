@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from bide.core import limits
-from bide.drivers.jsonl import Frame, Lines, Rubbish, Skipped, frame
+from bide.drivers.jsonl import Frame, Lines, Rubbish, Skipped, Unusable, frame, saved_lines
 
 NASTY = b"".join(
     (
@@ -68,3 +70,49 @@ def test_what_we_write_is_one_line_even_with_half_an_emoji() -> None:
     line = frame({"text": "a\nb \ud83d \u2028"})
     assert line.count(b"\n") == 1
     assert json.loads(line) == {"text": "a\nb \ufffd \u2028"}
+
+
+def left(home: Path, content: bytes) -> Path:
+    path = home / "kept" / "conversation.jsonl"
+    path.parent.mkdir()
+    path.write_bytes(content)
+    return path
+
+
+def saved(home: Path) -> list[object]:
+    return list(saved_lines(home, "kept/conversation.jsonl"))
+
+
+def test_a_saved_conversation_reads_like_the_stream_it_was(tmp_path: Path) -> None:
+    left(tmp_path, NASTY)
+    assert saved(tmp_path) == read([NASTY])
+
+
+def test_no_folder_of_a_conversation_leads_to_somebody_elses(tmp_path: Path) -> None:
+    left(tmp_path, b'{"of": "another"}\n')
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "kept").symlink_to(tmp_path / "kept")
+    with pytest.raises(Unusable, match="cannot be opened"):
+        saved(home)
+    (tmp_path / "linked").symlink_to(tmp_path)
+    with pytest.raises(Unusable, match="cannot be opened"):
+        saved(tmp_path / "linked")
+
+
+def test_an_endless_conversation_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    os.truncate(left(tmp_path, b'{"first": 1}\n'), limits.TRANSCRIPT_BYTES + 1)
+    with pytest.raises(Unusable, match="larger than"):
+        saved(tmp_path)
+
+
+@pytest.mark.parametrize("line", [b"\n", b"x\n", b"{}\n"], ids=["empty", "rubbish", "of nothing"])
+def test_a_conversation_of_nothing_but_line_ends_is_given_up_soon(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: bytes
+) -> None:
+    monkeypatch.setattr(limits, "TRANSCRIPT_LINES_MAX", 10)
+    left(tmp_path, line * 10)
+    saved(tmp_path)
+    (tmp_path / "kept" / "conversation.jsonl").write_bytes(line * 11)
+    with pytest.raises(Unusable, match="more than 10 lines"):
+        saved(tmp_path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import signal
 import uuid
@@ -27,6 +28,7 @@ from bide.core.runtime import (
     Unknown,
 )
 from bide.drivers.scripted import Scripted
+from bide.drivers.scripted.driver import FOLDER
 from tests.drivers.harness import GatewayStub, Live
 
 pytestmark = pytest.mark.anyio
@@ -196,3 +198,19 @@ def test_orders_are_lines_whatever_the_text(tmp_path: Path) -> None:
         json.loads(said)
     assert live.dialogue.contains("a") is None
     assert live.dialogue.contains("z") is False
+
+
+@pytest.mark.parametrize("planted", ["a link", "a pipe", "an endless file"])
+def test_what_stands_in_the_place_of_a_conversation_is_a_problem_and_no_wait(tmp_path: Path, planted: str) -> None:
+    path = tmp_path / FOLDER / "c.jsonl"
+    path.parent.mkdir()
+    if planted == "a link":
+        path.symlink_to("/dev/zero")
+    elif planted == "a pipe":
+        os.mkfifo(path)
+    else:
+        path.touch()
+        os.truncate(path, 8 << 30)
+    memory = Scripted().memory(tmp_path, "c")
+    assert not memory.found
+    assert memory.problem

@@ -56,6 +56,14 @@ def stored(stage: Stage) -> dict[Path, int]:
     return {path: path.stat().st_size for path in stage.blobs.rglob("*") if path.is_file() and ".tmp" not in path.name}
 
 
+def has_base(stage: Stage, project: str) -> bool:
+    """Whether a server has read what was offered."""
+    with closing(apsw.Connection(str(stage.folder / "server" / "bide.sqlite"))) as other:
+        other.set_busy_timeout(10_000)
+        ((body,),) = other.execute("select body from document where kind = ? and key = ?", (DOMAIN, project))
+    return bool(msgspec.msgpack.decode(body, type=Domain).base)
+
+
 def aged(stage: Stage, project: str) -> None:
     """A week goes by for the base of a project."""
     with closing(apsw.Connection(str(stage.folder / "server" / "bide.sqlite"))) as other:
@@ -72,6 +80,7 @@ def test_only_the_first_session_of_a_repository_uploads_it(there: Stage, big: Pa
     base = f"base.{first.look()['project']}"
     assert sum(size for path, size in stored(there).items() if base in path.parts) > content * 0.9
 
+    until(lambda: has_base(there, first.look()["project"]))
     before = stored(there)
     second = begun(there, big, TWO)
     saved = second.events("checkpoint.saved")[0]["data"]["checkpoint"]

@@ -42,6 +42,7 @@ def test_work_goes_on_without_blobs_parks_and_resumes_wait_for_them_and_nothing_
             parked.shown("resuming")
             until(lambda: stage.parts["one"].tail().count("blobs_away") >= 4)
             assert parked.look()["shown"] == "resuming"
+            until(lambda: "disk seems not to be there" in str(works.look()["reason"]), why=works.story)
             assert works.look()["shown"] == "parking"
         works.shown("parked")
         parked.first("assistant.message", text="back again")

@@ -94,3 +94,12 @@ def test_a_rewind_brings_back_what_a_file_said_and_a_second_one_what_it_says_now
     assert numbers == sorted(set(numbers))
     s.parked()
     s.whole()
+
+
+def test_a_diff_tells_what_the_first_turn_did_however_soon_it_did_it(shared: Stage) -> None:
+    shared.runners("diff-one", pool="diff")
+    s = shared.session(said(word("task"), write("at once")), runtime="scripted", pool="diff")
+    turned(s, 1)
+    found = shared.ok("GET", f"{s.path}/diff")
+    assert found["since_is"] == "clone", s.story()
+    assert [(one["path"], one["change"]) for one in found["items"]] == [("way.txt", "added")]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from bide.server.archive import Held
 from bide.server.keyring import keys_in
 from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.depot import Depot
+from bide.snapshots.keyrings import Held
 from bide.snapshots.restore import restore
 from bide.store.postgres import PostgresStore
 from chaos.fleet import Fleet

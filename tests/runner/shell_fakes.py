@@ -25,6 +25,7 @@ from bide.runner.process import Ended
 from bide.runner.spool import Spools
 from bide.runner.workspace import Workspaces
 from bide.snapshots.blobs.local import LocalBlobs
+from bide.snapshots.engine import Waits
 from tests.runner.shell_parts import CHOICE, SESSION, Direct, job
 
 
@@ -85,6 +86,7 @@ class GatedFolders(Workspaces):
         stopped: tuple[str, ...],
         care: f.Care = f.Care(),  # noqa: B008 - frozen
         limits: Mapping[str, float] = MappingProxyType({}),
+        waits: Waits = lambda why: None,
     ) -> e.Captured | e.NotCaptured:
         self._work("save", effect.session, str(effect.epoch))
         self.parents.append(parent)

@@ -21,6 +21,8 @@ from bide.snapshots.blobs.base import BlobStore
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import Described, manifest_of
 from bide.snapshots.depot import Depot
+from bide.snapshots.engine import Waits
+from bide.snapshots.failures import ReadBackFailed
 from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.losses import Damaged
 from bide.snapshots.project_base import Cloned
@@ -104,12 +106,16 @@ class BadDays:
 
     def get(self, key: str) -> bytes:
         self._here()
-        content = self.inner.get(key)
-        return content[:-1] + bytes([content[-1] ^ 1]) if self.damages and "pack" in key else content
+        return self._damaged(key, self.inner.get(key))
 
     def read(self, key: str, start: int, length: int) -> bytes:
         self._here()
-        return self.inner.read(key, start, length)
+        content = self.inner.read(key, start, length)
+        return self._damaged(key, content) if not start and length >= self.inner.size(key) else content
+
+    def _damaged(self, key: str, content: bytes) -> bytes:
+        """Only who asks for a whole pack gets other bytes: others see that its own list is damaged, sooner."""
+        return content[:-1] + bytes([content[-1] ^ 1]) if self.damages and "pack" in key else content
 
     def size(self, key: str) -> int:
         self._here()
@@ -145,6 +151,7 @@ class Direct:
         bytes_max: int,
         cloned: Cloned | None = None,
         upon_base: bool = True,
+        waits: Waits = lambda why: None,
     ) -> orders.Saved:
         """No base is made: that is the worker's."""
         good = set(known_good)
@@ -152,13 +159,22 @@ class Direct:
         try:
             verified = verify(root, self.depot, deep=False, known_good=good)
         except Damaged as damaged:
-            raise orders.ReadBackFailed(damaged.items[0].reason) from damaged
+            raise ReadBackFailed(damaged.items[0].reason) from damaged
         return orders.Saved(captured=done, verified=verified, good=tuple(good))
 
     def restore(
-        self, session: str, root: str, targets: Mapping[str, Path], owner: tuple[int, int], cache_dir: Path, warm: bool
+        self,
+        session: str,
+        root: str,
+        targets: Mapping[str, Path],
+        owner: tuple[int, int],
+        cache_dir: Path,
+        warm: bool,
+        bytes_max: int,
     ) -> Restored:
-        return restore(root, self.depot, targets, owner=owner, cache_dir=cache_dir, warm=warm, heal=False)
+        return restore(
+            root, self.depot, targets, owner=owner, cache_dir=cache_dir, warm=warm, heal=False, bytes_max=bytes_max
+        )
 
 
 def save(workspaces: Workspaces, n: int = 1, parent: str = "", epoch: int = 1) -> e.Captured | e.NotCaptured:

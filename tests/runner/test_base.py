@@ -85,6 +85,11 @@ class Begun:
         with served([self.machine.server.url], self.machine.voice.token, self.id) as place:
             return place.keyring.opening()
 
+    def based(self, but: str = "") -> Begun:
+        """The same, once it builds upon a base of its project, another one than this."""
+        until(lambda: self.opening().base not in ("", but))
+        return self
+
     def base(self, to: Path) -> dict[bytes, Described]:
         """What lies in the base of its project."""
         with served([self.machine.server.url], self.machine.voice.token, self.id, base=True) as place:
@@ -158,11 +163,11 @@ def test_a_second_session_of_a_repository_uploads_next_to_nothing_whether_its_ba
     assert done.new_bytes < NEXT_TO_NOTHING * REPOSITORY_BYTES
     base = first.opening().base
     before = objects(server)
-    second = machines[1].begin(repo)
+    second = machines[1].begin(repo).based()
     assert second.saved().new_bytes < NEXT_TO_NOTHING * REPOSITORY_BYTES
     assert grown(server, before) < NEXT_TO_NOTHING * REPOSITORY_BYTES
     assert second.opening().base == base
-    monkeypatch.setattr("bide.server.keyring.BASE_AGE_S", 0.0)
+    monkeypatch.setattr("bide.store.bases.BASE_AGE_S", 0.0)
     (repo / "new.bin").write_bytes(b"new")
     git(repo, "add", ".")
     git(repo, "commit", "-q", "-m", "two")
@@ -171,6 +176,7 @@ def test_a_second_session_of_a_repository_uploads_next_to_nothing_whether_its_ba
     third.saved()
     assert grown(server, before) < NEXT_TO_NOTHING * REPOSITORY_BYTES, "the new base included"
     assert third.opening().base != base
+    assert first.based(but=base).opening().base == third.opening().base
     assert first.families(done.root) == {f"base.{first.job.project}", first.id}
 
 
@@ -214,6 +220,7 @@ def test_only_a_clone_of_the_default_branch_becomes_a_base(machines: tuple[Machi
     two = machines[1].begin(repo)
     two.saved()
     assert not two.opening().wants_base
+    assert one.based().opening().base == two.opening().base
 
 
 def test_a_small_repository_is_saved_without_detours(machines: tuple[Machine, Machine], tmp_path: Path) -> None:
@@ -269,6 +276,7 @@ def test_two_runners_that_make_a_base_at_the_same_time_are_both_right(
         thread.join()
     assert [type(one) for one in done] == [e.Captured, e.Captured]
     assert len(set(arrived)) == 2
+    assert begun[0].based().opening().base == begun[1].based().opening().base
     assert begun[0].opening().base in arrived
     before = objects(server)
     machines[0].begin(repo).saved()
@@ -279,6 +287,7 @@ def test_a_damaged_base_costs_an_upload_and_no_session(
     server: LiveServer, machines: tuple[Machine, Machine], repo: Path, tmp_path: Path
 ) -> None:
     machines[0].begin(repo).saved()
+    two = machines[1].begin(repo).based()
     for key in objects(server, "base."):
         path = server.folder / "blobs" / key
         if key.startswith("packs/") and path.stat().st_size > FILE_BYTES:
@@ -286,7 +295,6 @@ def test_a_damaged_base_costs_an_upload_and_no_session(
             content[100] ^= 1
             path.chmod(0o600)
             path.write_bytes(content)
-    two = machines[1].begin(repo)
     failed = two.save()
     assert isinstance(failed, e.NotCaptured)
     assert failed.code == "read_back_failed"

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
 
+from bide.core.limits import HOOK_TAIL_BYTES
 from bide.drivers.base import Launch
 from bide.runner import stale_locks, toolchain
-from bide.runner.hook import hooked, outcome
+from bide.runner.hook import CODE, OUTPUT, hooked, outcome
 from tests.runner.shell_parts import git, repository
 
 
@@ -105,3 +107,51 @@ def test_what_the_hook_leaves_in_the_background_lives_on_beside_the_runtime(tmp_
     done = run(hook, tmp_path, "/bin/sh", "-c", 'kill -0 "$(cat pid)" && echo alive')
     assert done.stdout == "alive\n"
     os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("what", ["output", "code", "folder"])
+def test_what_the_hook_swapped_for_a_link_tells_nobody_what_another_file_holds(tmp_path: Path, what: str) -> None:
+    outside, state = tmp_path / "outside", tmp_path / "state"
+    for folder in (outside, state):
+        folder.mkdir()
+        (folder / OUTPUT).write_text("of the runner alone")
+        (folder / CODE).write_text("0")
+    if what == "folder":
+        state.rename(tmp_path / "aside")
+        state.symlink_to(outside)
+    else:
+        name = OUTPUT if what == "output" else CODE
+        (state / name).unlink()
+        (state / name).symlink_to(outside / name)
+    assert outcome("npm run dev &", state) == ()
+    assert (outside / CODE).exists()
+
+
+@pytest.mark.parametrize("name", [OUTPUT, CODE])
+@pytest.mark.parametrize("planted", ["a pipe", "a device", "a folder"])
+def test_what_the_hook_planted_in_the_place_of_its_output_never_holds_up_the_runner(
+    tmp_path: Path, planted: str, name: str
+) -> None:
+    (tmp_path / OUTPUT).write_text("said")
+    (tmp_path / CODE).write_text("0")
+    (tmp_path / name).unlink()
+    if planted == "a pipe":
+        os.mkfifo(tmp_path / name)
+    elif planted == "a folder":
+        (tmp_path / name).mkdir()
+    else:
+        (tmp_path / name).symlink_to("/dev/zero")
+    told: list[tuple[str, ...]] = []
+    reader = threading.Thread(target=lambda: told.append(outcome("true", tmp_path)), daemon=True)
+    reader.start()
+    reader.join(20)
+    assert told == [()]
+
+
+def test_an_endless_output_of_the_hook_is_told_by_its_last_words(tmp_path: Path) -> None:
+    with (tmp_path / OUTPUT).open("wb") as file:
+        file.truncate(1 << 40)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" * HOOK_TAIL_BYTES + b"the end")
+    (tmp_path / CODE).write_text("0\n")
+    assert outcome("true", tmp_path)[0].endswith("Its last words:\nthe end")

@@ -7,10 +7,12 @@ import errno
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from bide.core import effects as e
 from bide.core.refusals import Unavailable
@@ -22,6 +24,7 @@ from tests.runner.sessions import new_root
 from tests.runner.shell_parts import (
     CHOICE,
     CONVERSATION,
+    LIMITS,
     SESSION,
     Direct,
     capturing,
@@ -144,6 +147,38 @@ def test_caches_make_room_for_a_session_that_comes_back(
     assert back(here, done).source == "checkpoint"
     assert seen(here) == seen(elsewhere)
     assert (here.shelf.warm(), here.layout("cached").folder.exists()) == ((), False)
+
+
+def test_salvage_makes_room_for_a_session_that_comes_back_the_oldest_first_and_never_its_own(
+    small: Path, large: Path, snapshots: Direct, tmp_path: Path
+) -> None:
+    elsewhere, here = Workspaces(large, snapshots, CHOICE), Workspaces(small, snapshots, CHOICE)
+    begin(elsewhere, tmp_path, size=FILE)
+    done = saved(elsewhere)
+    for nth, session in enumerate((SESSION, "older", "newer")):
+        layout = here.layout(session)
+        layout.create(CHOICE.uid_outside)
+        (layout.workspace / "unsaved").write_bytes(os.urandom(FILE))
+        here.put_aside(session, 1)
+        os.utime(small / ".salvage" / f"{session}-1", (now := time.time() - 100 + nth, now))
+    fill(small / "rest")
+    (small / "rest").rename(small / ".rest")
+    os.truncate(small / ".rest", 1 << 20)
+    assert back(here, done).source == "checkpoint"
+    assert seen(here) == seen(elsewhere)
+    assert sorted(path.name for path in (small / ".salvage").iterdir()) == [f"{SESSION}-1", "newer-1"]
+
+
+def test_salvage_fills_no_disk_and_what_was_just_lost_is_the_last_to_go(small: Path, snapshots: Direct) -> None:
+    here = Workspaces(small, snapshots, CHOICE)
+    for nth in range(3):
+        layout = here.layout(f"lost-{nth}")
+        layout.create(CHOICE.uid_outside)
+        (layout.workspace / "unsaved").write_bytes(os.urandom(FILE))
+        if nth == 2:
+            fill(layout.workspace / "rest")
+        here.put_aside(f"lost-{nth}", 1)
+    assert sorted(path.name for path in (small / ".salvage").iterdir()) == ["lost-1-1", "lost-2-1"]
 
 
 def test_a_folder_that_cannot_even_be_marked_as_a_cache_gives_its_room_back(
@@ -278,3 +313,25 @@ def test_an_outage_of_the_blobs_is_told_apart_from_them() -> None:
             blobs.put("packs/s/1", bytes(2 << 20))
         assert not blobs.has("packs/s/1")
         assert list(blobs.list("packs/")) == []
+
+
+# -- another runner's word --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lie", ["larger than was said", "larger than may be saved"])
+def test_a_checkpoint_that_another_runner_forged_does_not_fill_this_ones_disk(
+    large: Path, snapshots: Direct, tmp_path: Path, lie: str
+) -> None:
+    for root in ("here", "there"):
+        (large / root).mkdir(mode=0o711)
+    begin(Workspaces(large / "there", snapshots, CHOICE), tmp_path, size=1 << 20)
+    done = saved(Workspaces(large / "there", snapshots, CHOICE))
+    here, most = Workspaces(large / "here", snapshots, CHOICE), done.bytes - 1
+    told = replace(done, bytes=most) if lie == "larger than was said" else done
+    limits = LIMITS if lie == "larger than was said" else {**LIMITS, "workspace_bytes": float(most)}
+    made = here.make(restoring(2, repository="repo", checkpoint=checkpoint(told), limits=limits), Scripted())
+    assert isinstance(made, e.NotRestored), made
+    assert (made.lost, made.code) == (True, "checkpoint_hostile")
+    assert f"it holds {done.bytes} bytes where {most} are the most" in made.sentence
+    assert not list(here.layout(SESSION).folder.rglob("one"))
+    assert back(here, done, 3).bytes == done.bytes, "the honest word about the same checkpoint is believed"

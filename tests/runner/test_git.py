@@ -92,7 +92,7 @@ def test_a_local_repository_is_cloned_whoever_owns_it(tmp_path: Path, config: Pa
 def test_a_repository_behind_a_url_is_cloned_with_its_branch(tmp_path: Path, config: Path, served: str) -> None:
     at = cloned(served, tmp_path / "w", config, "side")
     assert (at / "side.py").exists()
-    look = ours.look(at, "/workspace", served, config)
+    look = ours.look(at, "/workspace", served)
     assert (look.branch, look.head) == ("side", git(tmp_path / "source", "rev-parse", "side"))
     assert (look.repository, look.git_root, look.cwd) == (served, "/workspace", "/workspace")
 
@@ -101,14 +101,14 @@ def test_a_file_url_and_a_tag_work_too(tmp_path: Path, config: Path) -> None:
     source = repository(tmp_path / "source")
     git(source, "tag", "v1", "side")
     at = cloned(f"file://{source}", tmp_path / "w", config, "v1")
-    look = ours.look(at, "/workspace", "", config)
+    look = ours.look(at, "/workspace", "")
     assert (look.branch, look.head) == ("", git(source, "rev-parse", "side"))
 
 
 def test_an_empty_repository_is_a_workspace_to_begin_in(tmp_path: Path, config: Path) -> None:
     git(tmp_path, "init", "-q", "-b", "trunk", "empty")
     at = cloned(str(tmp_path / "empty"), tmp_path / "w", config)
-    look = ours.look(at, "/workspace", "", config)
+    look = ours.look(at, "/workspace", "")
     assert (look.branch, look.head, look.git_root) == ("trunk", "", "/workspace")
 
 
@@ -166,11 +166,11 @@ def test_our_git_calls_run_nothing_that_a_workspace_planted(tmp_path: Path, conf
     subprocess.run(["git", "-c", "safe.directory=*", "status"], cwd=at, env=GIT, capture_output=True, check=False)
     assert canary.exists(), "the plants do not work: this test would prove nothing"
     canary.unlink()
-    assert ours.look(at, "/workspace", "", config).head == head
+    assert ours.look(at, "/workspace", "").head == head
     git_objects = [path for path in (at / ".git" / "objects").rglob("*") if path.is_file()]
     for path in git_objects:  # nothing of the history is there, and a promisor remote offers to bring it
         path.unlink()
-    assert ours.look(at, "/workspace", "", config).branch == "main"
+    assert ours.look(at, "/workspace", "").branch == "main"
     cloned(str(source), tmp_path / "again", config)
     assert not canary.exists(), canary.read_text()
 
@@ -193,7 +193,7 @@ def test_a_workspace_without_a_repository_is_not_shown_as_the_one_above_it(
     elif left == "rubbish":
         shutil.copytree(tmp_path / "source" / ".git", at / ".git")
         (at / ".git" / "HEAD").write_bytes(b"\xff\0 rubbish")
-    look = ours.look(at, "/workspace", "", config)
+    look = ours.look(at, "/workspace", "")
     assert (look.branch, look.head) == ("", "")
 
 
@@ -219,9 +219,59 @@ def test_a_rebase_of_many_commits_never_meets_a_lock_of_ours(tmp_path: Path, con
     argv = ["git", "-c", "safe.directory=*", "rebase", "-q", "--force-rebase", "--exec", "true", "main", "side"]
     with subprocess.Popen(argv, cwd=at, env=GIT, stderr=subprocess.PIPE) as rebase:
         while rebase.poll() is None:
-            ours.look(at, "/workspace", "repo", config)
+            ours.look(at, "/workspace", "repo")
             looks += 1
         assert rebase.stderr is not None
         assert rebase.returncode == 0, rebase.stderr.read()
     assert looks > 3
-    assert ours.look(at, "/workspace", "repo", config).branch == "side"
+    assert ours.look(at, "/workspace", "repo").branch == "side"
+
+
+def test_a_branch_that_rests_in_gits_list_is_told_with_its_head(tmp_path: Path) -> None:
+    at = repository(tmp_path / "work")
+    git(at, "checkout", "-q", "-b", "topic/of main".replace(" ", "-"))
+    git(at, "tag", "-a", "v1", "-m", "one")
+    git(at, "pack-refs", "--all")
+    assert not (at / ".git" / "refs" / "heads" / "topic").exists()
+    look = ours.look(at, "/workspace", "")
+    assert (look.branch, look.head) == ("topic/of-main", git(at, "rev-parse", "HEAD"))
+
+
+@pytest.mark.parametrize(
+    "way", ["gitdir", "a linked folder", "a linked HEAD", "linked branches", "a name", "two names"]
+)
+def test_a_workspace_that_leads_to_another_repository_tells_nothing_of_it(tmp_path: Path, way: str) -> None:
+    other, at = repository(tmp_path / "other"), repository(tmp_path / "work")
+    git(other, "checkout", "-q", "-b", "private")
+    git(other, "commit", "-q", "--allow-empty", "-m", "secret")
+    if way in ("gitdir", "a linked folder"):
+        shutil.rmtree(at / ".git")
+        if way == "gitdir":
+            (at / ".git").write_text(f"gitdir: {other}/.git\n")
+        else:
+            (at / ".git").symlink_to(other / ".git")
+    elif way == "a linked HEAD":
+        (at / ".git" / "HEAD").unlink()
+        (at / ".git" / "HEAD").symlink_to(other / ".git" / "HEAD")
+    elif way == "linked branches":
+        shutil.rmtree(at / ".git" / "refs" / "heads")
+        (at / ".git" / "refs" / "heads").symlink_to(other / ".git" / "refs" / "heads")
+        (at / ".git" / "HEAD").write_text("ref: refs/heads/private\n")
+    else:
+        up = "refs/../../../other/.git/refs/heads/private"
+        (at / ".git" / "HEAD").write_text(f"ref: {up}\n" if way == "a name" else f"ref: refs/heads/main\n{up}\n")
+    look = ours.look(at, "/workspace", "")
+    assert look.head == ""
+    assert look.branch in ("", "private" if way == "linked branches" else "")
+
+
+@pytest.mark.parametrize("name", ["HEAD", "config", "packed-refs", "refs/heads/main"])
+def test_a_pipe_in_a_repository_holds_up_no_save(tmp_path: Path, name: str) -> None:
+    at = repository(tmp_path / "work")
+    (at / ".git" / name).unlink(missing_ok=True)
+    os.mkfifo(at / ".git" / name)
+    found: list[str] = []
+    looker = threading.Thread(target=lambda: found.append(ours.look(at, "/workspace", "").branch), daemon=True)
+    looker.start()
+    looker.join(20)
+    assert found == ["" if name == "HEAD" else "main"]

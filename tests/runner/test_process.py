@@ -6,6 +6,7 @@ import resource
 import secrets
 import signal
 import stat
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -365,3 +366,16 @@ def test_the_rungs_tried_here_are_named(capsys: pytest.CaptureFixture[str]) -> N
     with capsys.disabled():
         print(f"\nsandbox rungs exercised: {', '.join(WORKS)}; not here: {NOT_HERE or 'none'}")
     assert WORKS
+
+
+@every_rung
+async def test_a_session_is_ended_while_others_conversations_take_long_to_read(choice: Choice, root: Path) -> None:
+    may_go_on = threading.Event()
+    async with session(choice, root, "echo up; while :; do sleep 1; done") as process:
+        await heard(process, b"up")
+        busy = [asyncio.create_task(asyncio.to_thread(may_go_on.wait)) for _ in range(100)]
+        try:
+            assert (await asyncio.wait_for(process.kill(), 10)).survivors == ()
+        finally:
+            may_go_on.set()
+            await asyncio.gather(*busy)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from bide.core.limits import SALVAGE_KEEP_S
 from bide.runner.layout import Layout
 from bide.runner.shelf import Mark, Shelf
 from tests.runner.sessions import new_root
@@ -68,6 +70,55 @@ def test_a_folder_that_is_being_taken_up_is_dropped_by_nobody(root: Path) -> Non
     assert shelf.claim("a") == Mark(root="a/1-1", bytes=50)
     assert not shelf.make_room()
     assert Layout(root, "a").folder.exists()
+
+
+def leave(shelf: Shelf, root: Path, session: str, size: int, age_s: float) -> None:
+    """Salvage of so many bytes, put aside so long ago."""
+    layout = Layout(root, session)
+    layout.create(CHOICE.uid_outside)
+    (layout.workspace / "unsaved").write_bytes(os.urandom(size))
+    os.link(layout.workspace / "unsaved", layout.workspace / "again")
+    with (layout.workspace / "hole").open("wb") as file:
+        file.truncate(1 << 40)
+    path = shelf.put_aside(session, 1)
+    assert path is not None
+    os.utime(path, (time.time() - age_s, time.time() - age_s))
+
+
+def test_salvage_takes_of_the_same_room_as_caches_and_what_nobody_came_for_goes_first(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf = Shelf(root, warm_bytes=3 << 20)
+    leave(shelf, root, "older", 1 << 20, 3 * SALVAGE_KEEP_S)
+    leave(shelf, root, "old", 1 << 20, 2 * SALVAGE_KEEP_S)
+    keep(shelf, root, "warm", 1 << 19, 1)
+    assert sorted(path.name for path in (root / ".salvage").iterdir()) == ["old-1", "older-1"]
+    keep(shelf, root, "more", 1 << 19, 2)
+    assert [path.name for path in (root / ".salvage").iterdir()] == ["old-1"]
+    assert shelf.warm() == ("more", "warm")
+    said = capsys.readouterr().out
+    assert "salvage_removed" in said
+    assert "older-1" in said
+
+
+def test_work_that_was_lost_yesterday_is_not_removed_for_caches_nor_for_later_salvage(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bide.runner.shelf.SALVAGE_FOLDERS_MAX", 2)
+    shelf = Shelf(root, warm_bytes=1 << 20)
+    for name in ("a", "b", "c"):
+        leave(shelf, root, name, 1 << 20, SALVAGE_KEEP_S / 3)
+    keep(shelf, root, "warm", 1 << 19, 1)
+    keep(shelf, root, "newest", 1 << 19, 2)
+    assert sorted(path.name for path in (root / ".salvage").iterdir()) == ["a-1", "b-1", "c-1"]
+    assert shelf.warm() == ("newest",)
+
+
+def test_a_full_disk_that_salvage_could_not_help_keeps_what_is_young_of_it(root: Path) -> None:
+    shelf = Shelf(root)
+    leave(shelf, root, "a", 1 << 20, 1)
+    assert not shelf.make_room(1 << 60, "b")
+    assert (root / ".salvage" / "a-1").exists()
 
 
 def test_nothing_stays_of_a_session_that_was_deleted(root: Path) -> None:

@@ -251,7 +251,7 @@ def test_a_session_comes_back_although_its_temporary_files_refuse_to_go(
     os.seteuid(12345 if was == 0 else was)
     try:
         here.keep_warm(SESSION, done.root)
-        here.put_aside(SESSION, 1)
+        here.shelf.put_aside(SESSION, 1)
     finally:
         os.seteuid(was)
     assert (outside / "precious").read_text() == "of the host"

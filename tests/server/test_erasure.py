@@ -71,7 +71,7 @@ def test_nothing_that_was_said_in_a_deleted_session_is_in_the_servers_files(
     end(voice, grant)
     assert files_with(server.folder, canary)
     assert server.ok("DELETE", f"/v1/sessions/{session}") == {
-        "session_id": session, "type": "erase", "status": "consumed", "deleted": [session], "held_by": [],
+        "session_id": session, "type": "erase", "status": "consumed", "deleted": [session], "held_by": [], "later": "",
     }  # fmt: skip
     assert not files_with(server.folder, canary), "with the server still running"
     assert canary not in caplog.text + "".join(capfd.readouterr())

@@ -78,21 +78,22 @@ def test_a_checkpoint_that_is_not_kept_is_refused_alike_whoever_asks_for_it(
     grant = voice.claim()
     voice.say(grant, {"type": "environment.restored", "source": "checkpoint", "checkpoint": 2})
     checkpoint(voice, grant, 3, tmp_path / "work")
+    checkpoint(voice, grant, 4, tmp_path / "work")
     path = f"/v1/sessions/{session}"
     listed = server.ok("GET", f"{path}/checkpoints")["items"]
-    assert [one["available"] for one in listed] == [False, True, True]
-    rewind = {"events": [{"type": "user.rewind", "checkpoint": 1}]}
+    assert [one["available"] for one in listed] == [True, False, True, True]
+    rewind = {"events": [{"type": "user.rewind", "checkpoint": 2}]}
     problems = [
-        server.refused("GET", f"{path}/files?checkpoint=1", 409, "checkpoint_gone"),
-        server.refused("GET", f"{path}/diff?since=1", 409, "checkpoint_gone"),
-        server.refused("GET", f"{path}/checkpoints/1/tar", 409, "checkpoint_gone"),
-        server.refused("POST", f"{path}/fork", 409, "checkpoint_gone", json={"checkpoint": 1}),
+        server.refused("GET", f"{path}/files?checkpoint=2", 409, "checkpoint_gone"),
+        server.refused("GET", f"{path}/diff?since=2", 409, "checkpoint_gone"),
+        server.refused("GET", f"{path}/checkpoints/2/tar", 409, "checkpoint_gone"),
+        server.refused("POST", f"{path}/fork", 409, "checkpoint_gone", json={"checkpoint": 2}),
         server.refused("POST", f"{path}/events", 409, "checkpoint_gone", json=rewind),
     ]
     assert {(one["detail"], one["hint"]) for one in problems} == {
-        ("Checkpoint 1 of this session is not kept.", "There are: 2, 3.")
+        ("Checkpoint 2 of this session is not kept.", "There are: 1, 3, 4.")
     }
-    assert server.ok("GET", f"{path}/diff")["since"] == 2, "the oldest that is kept"
+    assert server.ok("GET", f"{path}/diff")["since"] == 1, "the first is always kept: all that it changed is told"
 
 
 def test_the_forks_of_a_deleted_session_keep_what_they_began_with(

@@ -45,7 +45,8 @@ def checkpoint(voice: Voice, grant: dict[str, Any], n: int, work: Path) -> None:
     """Saves the folder and says so, as a runner does."""
     with served([voice.server.url], voice.token, grant["session"]) as depot:
         save(depot, f"{grant['session']}/{grant['epoch']}-{n}", {"workspace": work, "home": work / "sub"})
-    told = {"id": f"{n:08x}-0000-7000-8000-{n:012x}", "n": n, "epoch": grant["epoch"], "root": "", "turn": 1}
+    told = {"id": f"{n:08x}-0000-7000-8000-{n:012x}", "n": n, "epoch": grant["epoch"], "root": "", "turn": 1,
+            "workspace": {"cwd": "/w"}}  # fmt: skip
     assert voice.say(grant, {"type": "checkpoint.saved", "checkpoint": told}).status_code == 200
 
 
@@ -147,7 +148,7 @@ def test_any_part_of_a_file_can_be_asked_for(saved: Saved) -> None:
 
 def test_a_diff_says_what_changed_since_the_beginning(saved: Saved) -> None:
     found = saved.server.ok("GET", f"{saved.path}/diff")
-    assert (found["since"], found["checkpoint"], found["next"]) == (1, 2, None)
+    assert (found["since"], found["since_is"], found["checkpoint"], found["next"]) == (1, "first", 2, None)
     assert [(one["path"], one["change"], one["added"], one["removed"]) for one in found["items"]] == [
         ("new", "added", 1, 0), ("notes.html", "changed", 1, 1), ("sub/twin", "changed", 1, 1),
     ]  # fmt: skip
@@ -198,7 +199,31 @@ def test_what_is_not_there_is_said_so(saved: Saved) -> None:
     refused("GET", f"{saved.path}/checkpoints/9/tar", 404, "no_checkpoint")
     refused("GET", f"{saved.path}/checkpoints/x/tar", 422, "bad_value")
     refused("GET", f"{saved.path}/files?path_b64=***", 422, "bad_value")
+    refused("GET", f"{saved.path}/diff?path=typo", 404, "no_file")
+    refused("GET", f"{saved.path}/diff?path=.git/index", 422, "bad_value")
     refused("GET", f"/v1/sessions/{'0' * 8}-0000-7000-8000-{'0' * 12}/diff", 404, "no_session")
+
+
+def test_a_slip_in_a_path_is_named_and_what_is_there_is_never_denied(saved: Saved) -> None:
+    def told(path: str) -> str:
+        return str(saved.server.refused("GET", f"{saved.path}{path}", 404, "no_file")["detail"])
+
+    assert told("/files?path=new/x") == "There is no workspace/new/x."
+    assert told("/files/content?path=sub") == "There is no file workspace/sub: it is a folder."
+    assert told("/files/content?path=") == "There is no file workspace: it is a folder."
+    assert told("/files/content?path=link") == "There is no file workspace/link: it is a link."
+    assert told("/files?tree=attic") == "There is no attic, only home and workspace."
+    assert told("/diff?path=typo") == "There is no workspace/typo in either checkpoint."
+
+
+def test_a_path_is_found_as_it_was_listed_and_as_coding_agents_write_it(saved: Saved) -> None:
+    listed = saved.files()["items"][-1]["name"]
+    assert saved.content(listed).content == b"odd"
+    assert saved.content("/w/new").content == b"hello\n"
+    assert saved.files(path="/w")["path"] == ""
+    assert [
+        one["path"] for one in saved.server.ok("GET", f"{saved.path}/diff", params={"path": "/w/new"})["items"]
+    ] == ["new"]
 
 
 def test_a_session_without_a_checkpoint_says_so(server: LiveServer, repo: Path) -> None:
@@ -234,6 +259,11 @@ def test_damage_is_found_named_and_told_apart_from_what_was_erased(
         assert [(lost["what"], lost["bytes"]) for lost in found["lost"]] == [("workspace/file", 3_000_000)]
     problem = server.refused("GET", f"/v1/sessions/{session}/files/content?path=file", 409, "checkpoint_damaged")
     assert problem["lost"][0]["what"] == "workspace/file"
+    way_out = f"/v1/sessions/{session}/checkpoints/1/tar"
+    assert "--skip-damaged" in server.refused("GET", way_out, 409, "checkpoint_damaged")["hint"]
+    answer = server.http.get(way_out, params={"skip_damaged": "true"})
+    with tarfile.open(fileobj=io.BytesIO(answer.content)) as opened:
+        assert opened.getnames() == ["workspace", "workspace/sub", answer.headers["x-bide-lost"]]
     assert [one["name"] for one in server.ok("GET", f"/v1/sessions/{session}/files")["items"]] == ["file", "sub"]
     assert {one["state"] for one in checked(server) if one["session_id"] != session} == {"whole"}
     (there,) = server.ok("GET", f"/v1/sessions/{session}/checkpoints")["items"]

@@ -98,6 +98,17 @@ async def test_a_runner_missing_for_a_week_goes_with_its_tokens_and_orders(parts
     assert await names(parts) == ["gone", "there"], "it comes as a new one"
 
 
+async def test_what_cannot_be_read_any_more_keeps_nothing_else_from_being_forgotten(parts: Parts, clock: Clock) -> None:
+    await enrol(parts.store, "gone")
+    await enrol(parts.store, "odd")
+    odd = uid("runner", "odd")
+    await parts.store.write(lambda engine: engine.put(auth.OF_RUNNER, odd, b"what no release wrote"))
+    await parts.store.write(lambda engine: engine.put(keys.KIND, "0", b"nor this"))
+    await pass_hours(parts, clock, HOURS + 1)
+    assert await names(parts) == ["odd"]
+    assert await parts.store.keys(keys.KIND) == ["0"]
+
+
 async def test_a_runner_that_left_in_order_is_kept_as_long(parts: Parts, clock: Clock) -> None:
     await parts.store.put_runner(replace(runner("left"), last_seen_at=0.0))
     await pass_hours(parts, clock, HOURS)

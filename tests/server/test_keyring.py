@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from bide.core.keyring import NewPack, Seal
+from bide.core.limits import BLOB_BYTES, SEAL_PACKS_MAX
 from bide.core.refusals import Refused
 from bide.snapshots.depot import Depot, KeyMissing, RootTaken
 from bide.snapshots.served import served
@@ -117,28 +119,46 @@ def test_who_does_not_hold_the_session_gets_and_gives_no_key(server: LiveServer,
     server.refused("GET", path, 403, "forbidden")
 
 
-def test_a_projects_base_is_built_upon_by_its_sessions_and_by_no_others(voice: Voice, repo: Path) -> None:
+def test_a_seal_that_would_spoil_more_than_itself_is_refused_and_stores_nothing(voice: Voice, repo: Path) -> None:
+    """A key that opens nothing is else found by whoever wants the checkpoint back; a number that no program reads stops
+    all collection; and the keys of a hundred thousand packs make everybody wait.
+    """
+    grant = start(voice, repo)
+    session = grant["session"]
+    good = pack()
+    many = tuple(secrets.token_hex(16) for _ in range(SEAL_PACKS_MAX + 1))
+    with depot(voice, session) as place:
+        place.keyring.opening()
+        for code, wrong in (
+            ("bad_value", Seal(root=f"{session}/1-1", key=b"short", new=(good,))),
+            ("bad_value", seal(f"{session}/1-1", replace(good, key=b"short"))),
+            ("bad_value", seal(f"{session}/1-1", replace(good, hash=b""))),
+            ("bad_value", seal(f"{session}/1-1", pack(-1))),
+            ("bad_value", seal(f"{session}/1-1", pack(BLOB_BYTES + 1))),
+            ("bad_value", seal(f"{session}/1-1", replace(good, id="x" * 32))),
+            ("bad_value", seal(f"{session}/1-1", good, good)),
+            ("bad_value", seal(f"{session}/1-1", good, uses=(good.id,))),
+            ("too_many", seal(f"{session}/1-1", good, uses=many)),
+            ("fenced", seal(f"{session}/1-{'9' * 5000}", good)),
+            ("fenced", seal(f"{session}/1-\N{ARABIC-INDIC DIGIT ONE}", good)),
+        ):
+            with pytest.raises(Refused, match=code) as refused:
+                place.keyring.seal(wrong)
+            assert refused.value.hint
+        with pytest.raises(KeyMissing):
+            place.keyring.keys(f"{session}/1-1")
+        assert place.keyring.seal(seal(f"{session}/1-1", good)) == ()
+
+
+def test_a_base_that_nobody_has_written_is_not_offered(voice: Voice, repo: Path) -> None:
     grant = start(voice, repo)
     project = voice.server.ok("GET", f"/v1/sessions/{grant['session']}")["project"]
-    root, made = f"base.{project}/0-{secrets.randbelow(10**9)}", pack()
-    with depot(voice, grant["session"]) as place:
-        opening = place.keyring.opening()
-        assert opening.wants_base is (opening.base == "")
+    root = f"base.{project}/0-{secrets.randbelow(10**9)}"
     with depot(voice, grant["session"], base=True) as place:
         assert place.keyring.opening().family == f"base.{project}"
-        place.blobs.put(f"packs/base.{project}/{made.id}", b"abc")
-        assert place.keyring.seal(seal(root, made)) == ()
+        assert place.keyring.seal(seal(root, pack())) == ()
         with pytest.raises(Refused, match="no_blob"):
             place.keyring.publish(root)  # type: ignore[attr-defined]
-        place.blobs.put(f"roots/{root}", b"abc")
-        place.keyring.publish(root)  # type: ignore[attr-defined]
-    with depot(voice, grant["session"]) as place:
-        opening = place.keyring.opening()
-        assert (opening.base, opening.wants_base) == (root, False)
-        own = pack()
-        assert place.keyring.seal(seal(f"{grant['session']}/1-1", own, uses=(made.id,))) == ()
-        assert place.keyring.keys(f"{grant['session']}/1-1").packs == {own.id: own.key, made.id: made.key}
-        assert place.keyring.keys(root).packs == {made.id: made.key}
 
 
 def test_keys_lie_in_the_database_wrapped_and_another_master_key_is_refused(tmp_path: Path, repo: Path) -> None:

@@ -232,8 +232,10 @@ def test_a_name_that_is_online_from_another_folder_is_not_taken_from_it(tmp_path
         assert problem["detail"] == "Runner named is online from another machine or folder."
         assert "--name" in problem["hint"]
         assert [r["session"] for r in first.sync(held(grant))["renewed"]] == [grant["session"]], "it works on"
-        first.register(home="here")
-        first.register()  # an older runner does not say where it is
+        silent = {"name": "named", "boot": "b2"}
+        server.refused(
+            "POST", "/v1/runners", 409, "name_taken", json=silent
+        )  # else it is given what the first one holds
         first.register(home="here")
         until(lambda: server.http.post("/v1/runners", json=other).status_code == 200)  # a lease after its last word
     finally:
@@ -259,27 +261,27 @@ def test_a_runner_that_offers_thousands_of_sessions_leaves_the_store_free_for_ot
 def test_an_object_is_created_once_and_comes_back_as_it_was(server: LiveServer, repo: Path) -> None:
     runner = Voice(server, "saver", pool="saver")
     server.session(repo, pool="saver")
-    mine = f"packs/{runner.claim()['session']}"
+    mine, one = f"packs/{runner.claim()['session']}", "1" * 32
     content = bytes(range(256)) * 20_000
-    first = runner.http.put(f"/v1/blobs/{mine}/one", content=content)
+    first = runner.http.put(f"/v1/blobs/{mine}/{one}", content=content)
     assert (first.status_code, first.json()) == (201, {"created": True})
-    second = runner.http.put(f"/v1/blobs/{mine}/one", content=b"other")
+    second = runner.http.put(f"/v1/blobs/{mine}/{one}", content=b"other")
     assert (second.status_code, second.json()) == (200, {"created": False})
-    assert runner.http.get(f"/v1/blobs/{mine}/one").content == content
-    assert runner.http.head(f"/v1/blobs/{mine}/one").headers["content-length"] == str(len(content))
+    assert runner.http.get(f"/v1/blobs/{mine}/{one}").content == content
+    assert runner.http.head(f"/v1/blobs/{mine}/{one}").headers["content-length"] == str(len(content))
     assert runner.http.head(f"/v1/blobs/{mine}/two").status_code == 404
     assert runner.http.get(f"/v1/blobs/{mine}/two").json()["code"] == "no_blob"
     listed = server.http.get("/v1/blobs", params={"prefix": f"{mine}/"}).json()
-    assert listed == {"items": [f"{mine}/one"], "next": None}
-    assert runner.http.delete(f"/v1/blobs/{mine}/one").status_code == 403, "what is saved is the owner's to delete"
-    assert server.http.delete(f"/v1/blobs/{mine}/one").status_code == 204
-    assert runner.http.get(f"/v1/blobs/{mine}/one").status_code == 404
+    assert listed == {"items": [f"{mine}/{one}"], "next": None}
+    assert runner.http.delete(f"/v1/blobs/{mine}/{one}").status_code == 403, "what is saved is the owner's to delete"
+    assert server.http.delete(f"/v1/blobs/{mine}/{one}").status_code == 204
+    assert runner.http.get(f"/v1/blobs/{mine}/{one}").status_code == 404
 
 
 def test_a_runner_reaches_the_objects_of_the_sessions_it_holds_and_no_others(server: LiveServer, repo: Path) -> None:
     holder, other = Voice(server, "holder", pool="holder"), Voice(server, "prowler", pool="prowler")
     server.session(repo, pool="holder")
-    key = f"/v1/blobs/roots/{holder.claim()['session']}/1-1"
+    key = f"/v1/blobs/packs/{holder.claim()['session']}/{'1' * 32}"
     assert holder.http.put(key, content=b"mine").status_code == 201
     for answer in (other.http.get(key), other.http.put(key, content=b"x"), other.http.head(key)):
         assert answer.status_code == 403

@@ -6,15 +6,21 @@ import secrets
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
+from bide.core.collection import PackRow
 from bide.core.limits import SCRUB_CYCLE_S, SCRUB_FULL_CYCLES, SCRUB_LOOK_S
 from bide.core.session import Session
 from bide.server.blobs import Blobs
-from bide.server.loops.scrubber import Scrubber
+from bide.server.loops.base import ROUND
+from bide.server.loops.scrubber import DUTY, Scrub, Scrubber
 from bide.server.parts import Parts
-from bide.server.wrapping import open_master
+from bide.server.wrapping import Wrapper, open_master
 from bide.snapshots.blobs.local import LocalBlobs
+from bide.store import keyrows
+from bide.store.base import Engine
 from bide.store.sqlite import SqliteStore
 from bide.store.threaded import Store
 from tests.server.harness import LiveServer, Voice
@@ -147,6 +153,46 @@ async def test_a_blob_store_that_is_away_is_no_damage(
     with pytest.raises(Exception, match="blob"):
         await Scrubber(parts).round()
     assert await told(parts, parked[1]) == []
+
+
+async def test_a_checkpoint_that_no_bide_can_have_made_is_told_and_ends_no_round(
+    parts: Parts, clock: Clock, parked: tuple[LiveServer, str]
+) -> None:
+    """Else none of those behind it is ever looked at again."""
+    s = await state(parts, parked[1])
+    master = await open_master(parts.config, parts.store)
+
+    def spoil(engine: Engine) -> None:  # as a server took it that did not look at keys
+        domain = keyrows.domain(engine, s.project)
+        assert domain is not None
+        wrapper = Wrapper(master.unwrap(domain.key, f"project {s.project}"))
+        for pack, row in keyrows.rows(engine, keyrows.PACK, s.id, PackRow).items():
+            spoilt = replace(row, key=wrapper.wrap(b"short", f"pack {s.id}/{pack}"))
+            keyrows.write(engine, keyrows.PACK, f"{s.id}/{pack}", spoilt)
+
+    await parts.store.write(spoil)
+    await cycle(parts, clock)
+    assert (await state(parts, s.id)).flagged, "whoever wants to go on with it hears of it"
+    stored = msgspec.json.decode(await parts.store.get(ROUND, DUTY) or b"", type=Scrub)
+    assert stored.cycle, "the rounds came to their end"
+
+
+class Odd(LocalBlobs):
+    """A store at which the reading of a checkpoint fails in a way that nobody thought of."""
+
+    def read(self, key: str, start: int, length: int) -> bytes:
+        raise ZeroDivisionError(key)
+
+
+async def test_whatever_the_reading_of_one_checkpoint_fails_at_is_told_and_ends_no_round(
+    parts: Parts, clock: Clock, parked: tuple[LiveServer, str]
+) -> None:
+    odd = Blobs(Odd(parts.config.data / "blobs"))
+    await cycle(Parts(parts.config, parts.store, odd, await open_master(parts.config, parts.store)), clock)
+    (flagged,) = (await state(parts, parked[1])).flagged
+    assert (flagged.what, "ZeroDivisionError" in flagged.reason) == ("the whole checkpoint", True)
+    await cycle(parts, clock)
+    assert not (await state(parts, parked[1])).flagged, "it was the reader's fault, and is taken back"
 
 
 async def test_a_look_that_an_outage_broke_off_is_taken_again_and_not_left_for_the_next_cycle(

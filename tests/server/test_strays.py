@@ -13,7 +13,8 @@ import apsw
 import pytest
 
 from bide.store.keyrows import ROOT
-from tests.server.harness import LiveServer, Voice, repository
+from tests.server.harness import LiveServer, Voice, repository, until
+from tests.server.test_bases import is_base, offered
 from tests.server.test_files import checked, checkpoint
 from tests.server.test_keyring import depot, pack, seal, start
 
@@ -119,16 +120,14 @@ def test_a_kept_checkpoint_without_its_key_or_root_is_damaged(
     )  # fmt: skip
 
 
-def test_a_damaged_base_is_named_as_what_it_is(server: LiveServer, voice: Voice, repo: Path) -> None:
+def test_a_damaged_base_is_named_as_what_it_is(server: LiveServer, voice: Voice, repo: Path, tmp_path: Path) -> None:
     grant = start(voice, repo)
     project = server.ok("GET", f"/v1/sessions/{grant['session']}")["project"]
-    root, made = f"base.{project}/0-1", pack()
-    with depot(voice, grant["session"], base=True) as place:
-        place.keyring.opening()
-        place.blobs.put(f"packs/base.{project}/{made.id}", b"abc")
-        place.keyring.seal(seal(root, made))
-        place.blobs.put(f"roots/{root}", b"no root at all")
-        place.keyring.publish(root)  # type: ignore[attr-defined]
+    root = offered(voice, grant, work(tmp_path))
+    until(lambda: is_base(server, project, root))
+    path = server.folder / "blobs" / "roots" / root
+    path.chmod(0o600)
+    path.write_bytes(b"no root at all")
     (found,) = checked(server)
     assert (found["base"], found["session_id"], found["state"]) == (project, "", "damaged")
     assert checked(server, session=grant["session"]) == []
@@ -140,7 +139,7 @@ def test_what_is_not_kept_any_more_is_gone_and_not_read(
 ) -> None:
     grant = start(voice, repo, settings={"checkpoints_kept": 2})
     folder = work(tmp_path)
-    for n in (1, 2, 3):
+    for n in (1, 2, 3, 4):
         checkpoint(voice, grant, n, folder)
     found = [(one["checkpoint"], one["state"]) for one in checked(server)]
-    assert found == [(1, "gone"), (2, "whole"), (3, "whole")]
+    assert found == [(1, "whole"), (2, "gone"), (3, "whole"), (4, "whole")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
@@ -19,7 +20,7 @@ from bide.snapshots.capture import capture
 from bide.snapshots.compare import manifest_of
 from bide.snapshots.depot import Depot, KeyMissing, RootTaken
 from bide.snapshots.keyrings import FileKeyring
-from bide.snapshots.losses import BadFolder, Stopped
+from bide.snapshots.losses import BadFolder, Stopped, TooLarge
 from bide.snapshots.restore import restore
 from bide.snapshots.root import list_files, open_root
 from bide.snapshots.scan import Tree
@@ -248,3 +249,22 @@ def test_a_root_with_a_strange_name_is_not_written(work: Path, depot: Depot, blo
     with pytest.raises(ValueError, match="is not <session>/<epoch>-<n>"):
         capture([Tree("w", work)], depot, root)
     assert blobs.put_keys == []
+
+
+@pytest.mark.parametrize("moment", range(1, 9))
+def test_what_grows_meanwhile_is_not_saved_above_the_bound_that_a_restore_has(
+    tmp_path: Path, depot: Depot, moment: int
+) -> None:
+    work, asked = tmp_path / "work", iter(range(1, 10**6))
+    work.mkdir()
+    (work / "log").write_bytes(b"x" * 100)
+    (work / "other").write_bytes(b"y" * 100)
+
+    def logs_on() -> bool:
+        (work / "log").write_bytes(b"x" * (1000 if next(asked) >= moment else 100))
+        return False
+
+    with contextlib.suppress(TooLarge):
+        capture([Tree("w", work)], depot, "s/1-1", stop=logs_on, bytes_max=500)
+    if list(depot.blobs.list("roots/")):
+        restore("s/1-1", depot, {"w": tmp_path / "back"}, bytes_max=500)

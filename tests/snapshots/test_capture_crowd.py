@@ -17,6 +17,7 @@ from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import manifest_of
 from bide.snapshots.depot import Depot
+from bide.snapshots.failures import Unforeseen
 from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.losses import Stopped
 from bide.snapshots.restore import restore
@@ -42,6 +43,32 @@ def test_packs_that_are_collected_while_a_capture_builds_upon_them_are_written_a
         verify(f"s/1-{n}", depot)
         restore(f"s/1-{n}", depot, {"w": tmp_path / "out"})
         assert manifest_of(tmp_path / "out") == manifest_of(work)
+
+
+def test_what_is_read_again_because_its_packs_are_gone_is_read_by_several_processes_too(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CAPTURE_FORK_BYTES", 1)
+    fill(work, 300)
+    settled(work / "d3" / "f299", tmp_path)
+    (tmp_path / "writers").mkdir()
+
+    class Watched(LocalBlobs):
+        def put(self, key: str, content: bytes) -> bool:
+            (tmp_path / "writers" / str(os.getpid())).touch()
+            return super().put(key, content)
+
+    keyring = FileKeyring(tmp_path / "keys", "s")
+    depot = Depot(Watched(tmp_path / "blobs"), keyring)
+    trees = [Tree("w", work)]
+    capture(trees, depot, "s/1-1", cache_dir=tmp_path / "cache")
+    capture(trees, depot, "s/1-2", "s/1-1", tmp_path / "cache", workers=2)
+    assert [path.name for path in (tmp_path / "writers").iterdir()] == [str(os.getpid())], "there was nothing to read"
+    for root in ("s/1-1", "s/1-2"):
+        keyring.forget(root)
+    capture(trees, depot, "s/1-3", "s/1-2", tmp_path / "cache", workers=2)
+    assert len(list((tmp_path / "writers").iterdir())) > 1
+    verify("s/1-3", depot)
 
 
 class Forgetful(FileKeyring):
@@ -101,7 +128,7 @@ def test_a_process_of_a_capture_that_dies_fails_it_and_leaves_no_other_behind(
 
     depot = Depot(Failing(tmp_path / "blobs"), FileKeyring(tmp_path / "keys", "s"))
     before = children()
-    with pytest.raises(OSError if how == "dies" else Unavailable):
+    with pytest.raises(Unforeseen if how == "dies" else Unavailable):
         capture([Tree("w", work)], depot, "s/1-1", workers=3)
     assert children() == before
     assert list(depot.blobs.list("roots/")) == []

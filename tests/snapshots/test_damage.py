@@ -140,7 +140,7 @@ def test_a_pack_cut_short_is_noticed(depot: Depot, store: Path, tmp_path: Path) 
 def test_lost_lists_of_files_are_said_beside_lost_contents(depot: Depot, store: Path, tmp_path: Path) -> None:
     depot.blobs.delete(lists(depot))
     for action in ways_in(depot, "s/1-2", tmp_path / "target"):
-        assert any(what == "the folders from w on" for what, _ in lost(action))
+        assert any(what == "the list of the folders from w on" for what, _ in lost(action))
     with pytest.raises(Damaged):
         list(list_files("s/1-2", depot, "w"))
     assert_untouched(tmp_path)

@@ -6,6 +6,7 @@ import os
 import random
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -76,25 +77,54 @@ def test_the_patches_of_all_files_turn_the_old_tree_into_the_new_one(work: Path,
     assert theirs <= ours <= theirs * 1.5 + 5, "not the shortest, and not far from it"
 
 
-def test_binary_and_huge_files_are_named_and_long_patches_are_cut_with_a_mark(work: Path, depot: Depot) -> None:
-    (work / "picture").write_bytes(b"\x89PNG\0\1")
+def test_pictures_and_long_files_arrive_in_a_clone_and_what_cannot_is_named(
+    work: Path, depot: Depot, tmp_path: Path
+) -> None:
+    """One file that `git apply` does not take, and none of the work arrives."""
+    chance = random.Random(5)
+    (work / "picture").write_bytes(b"\x89PNG\0\1" + chance.randbytes(70_000))
+    (work / "turns").write_bytes(b"\0binary")
+    (work / "gone").write_bytes(b"\0" * 53)
+    (work / "runs").write_bytes(b"\0same")
+    (work / "late").write_bytes(b"a\n" * 5000 + b"\0\n")
     first(work, depot)
-    (work / "picture").write_bytes(b"\x89PNG\0\2")
+    shutil.copytree(work, tmp_path / "old", symlinks=True)
+    (work / "picture").write_bytes(b"\x89PNG\0\2" + chance.randbytes(30_001))
+    (work / "made.pyc").write_bytes(b"\0" + chance.randbytes(25))
+    (work / "turns").write_text("a text\n")
+    (work / "gone").unlink()
+    (work / "runs").chmod(0o755)
+    (work / "late").write_bytes(b"b\n" + b"a\n" * 5000 + b"\0\0\n")
+    (work / "long").write_bytes(b"a line of some length\n" * 40_000)
     (work / "huge").write_bytes(b"line\n" * (limits.DIFF_BYTES_MAX // 4))
-    (work / "long").write_bytes(b"a line of some length\n" * (limits.DIFF_PATCH_BYTES // 10))
-    (work / "many").write_bytes(b"".join(b"%d\n" % n for n in range(limits.DIFF_LINES_MAX)))
-    huge, long, many, picture = between(work, depot)
-    assert huge.large
-    assert huge.patch is None
-    assert picture.binary
-    assert picture.patch is not None
-    assert b"Binary files a/picture and b/picture differ" in picture.patch
-    assert long.cut
-    assert long.patch is not None
-    assert len(long.patch) <= limits.DIFF_PATCH_BYTES
-    assert long.patch.endswith(b"\n")
-    assert long.added == limits.DIFF_PATCH_BYTES // 10, "counted though not shown"
-    assert not many.large
+    found = {one.path: one for one in between(work, depot)}
+    huge = found.pop(b"huge")
+    assert (huge.left_out, huge.patch) == ("bytes", None)
+    texts = {path for path, one in found.items() if not one.binary}
+    assert texts == {b"long"}
+    assert found[b"long"].added == 40_000
+    body = b"".join(one.patch or b"" for one in found.values())
+    subprocess.run(["git", "apply", "-"], input=body, cwd=tmp_path / "old", check=True)
+    same: list[str | Path] = ["diff", "-r", "-x", "huge", work, tmp_path / "old"]
+    assert subprocess.run(same, capture_output=True, check=False).stdout == b""
+    assert os.access(tmp_path / "old" / "runs", os.X_OK)
+    subprocess.run(["git", "apply", "-R", "-"], input=body, cwd=tmp_path / "old", check=True)
+    assert (tmp_path / "old" / "gone").read_bytes() == b"\0" * 53
+
+
+def test_a_link_that_became_a_picture_arrives_too(work: Path, depot: Depot, tmp_path: Path) -> None:
+    (work / "a").symlink_to("nowhere")
+    (work / "b").write_bytes(b"\0\1")
+    first(work, depot)
+    shutil.copytree(work, tmp_path / "old", symlinks=True)
+    (work / "a").unlink()
+    (work / "a").write_bytes(b"\0\1")
+    (work / "b").unlink()
+    (work / "b").symlink_to("a")
+    body = b"".join(one.patch or b"" for one in between(work, depot))
+    subprocess.run(["git", "apply", "-"], input=body, cwd=tmp_path / "old", check=True)
+    assert (tmp_path / "old" / "a").read_bytes() == b"\0\1"
+    assert (tmp_path / "old" / "b").readlink() == Path("a")
 
 
 def test_too_many_different_lines_are_said_to_be_too_many_within_moments(work: Path, depot: Depot) -> None:
@@ -105,7 +135,33 @@ def test_too_many_different_lines_are_said_to_be_too_many_within_moments(work: P
         if n == 1:
             first(work, depot)
     (found,) = between(work, depot)
-    assert found.large
+    assert found.left_out == "lines"
+
+
+def test_two_files_made_to_be_hard_to_compare_keep_nobody_waiting(work: Path, depot: Depot) -> None:
+    """Lines that come again just seldom enough to count: each is a like of fifty others."""
+    for n, side in enumerate(("a", "b")):
+        lines = [f"{side} begins", *(f"k{i % 50}\n{side}{i}" for i in range(limits.DIFF_LINES_MAX // 2 - 10)), side]
+        (work / "f").write_text("\n".join(lines))
+        if not n:
+            first(work, depot)
+    began = time.process_time()
+    (found,) = between(work, depot)
+    assert found.left_out == "lines", "named, and not compared line by line"
+    assert time.process_time() - began < 10, "it would be half a minute"
+
+
+def test_a_long_file_with_changes_all_over_is_still_compared_line_by_line(work: Path, depot: Depot) -> None:
+    chance = random.Random(4)
+    lines = [f"{'  ' * (n % 4)}value_{n // 7} = call({n % 11})" for n in range(limits.DIFF_LINES_MAX - 10)]
+    (work / "f").write_text("\n".join(lines))
+    first(work, depot)
+    for _ in range(1000):
+        lines[chance.randrange(len(lines))] = f"changed {chance.randrange(1000)}"
+    (work / "f").write_text("\n".join(lines))
+    (found,) = between(work, depot)
+    assert not found.left_out
+    assert found.added
 
 
 def test_a_folder_of_dependencies_is_one_line_and_can_still_be_looked_into(work: Path, depot: Depot) -> None:

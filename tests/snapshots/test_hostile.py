@@ -291,3 +291,16 @@ def test_a_checkpoint_of_a_newer_format_says_so(room: Path, depot: Depot) -> Non
     depot.blobs.put("roots/s/1-1", content[:4] + b"\x00\x07" + content[6:])
     with pytest.raises(Damaged, match="format 7, this bide reads format 2"):
         restore("s/1-1", depot, {"w": room / "target"})
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_checkpoint_that_holds_more_than_it_was_saved_with_fills_no_disk(
+    room: Path, depot: Depot, warm: bool
+) -> None:
+    store(depot, folder(b"", file(b"x")))
+    restore("s/1-1", depot, {"w": room / "target"}, cache_dir=room / "cache", bytes_max=len(EVIL))
+    store(depot, folder(b"", file(b"x"), file(b"y")), root="s/1-2")
+    before, around = manifest_of(room / "target"), sorted(room.iterdir())
+    with pytest.raises(Hostile, match="it holds 8 bytes where 7 are the most"):
+        restore("s/1-2", depot, {"w": room / "target"}, cache_dir=room / "cache", warm=warm, bytes_max=7)
+    assert (manifest_of(room / "target"), sorted(room.iterdir())) == (before, around)

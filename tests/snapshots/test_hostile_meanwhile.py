@@ -38,7 +38,7 @@ class Swapper:
     def _run(self) -> None:
         while not self._over.is_set():
             top = self._top()
-            for path in sorted(top.glob("d*"))[:8] if top else ():
+            for path in [top / f"d{n}" for n in range(8)] if top else ():
                 aside = path.with_name(f"aside-{path.name}")
                 try:
                     path.rename(aside)

@@ -61,7 +61,7 @@ def test_a_lost_part_costs_its_list_and_is_said_as_that(crowd: Path, work: Path,
             depot.blobs.delete(ref.key)
     with pytest.raises(Damaged) as error:
         restore("s/1-2", depot, {"w": tmp_path / "out"})
-    assert "the folders from w on" in {item.what for item in error.value.items}
+    assert "the list of the folders from w on" in {item.what for item in error.value.items}
     assert not (tmp_path / "out").exists()
     restore("s/1-1", depot, {"w": tmp_path / "out"})
 

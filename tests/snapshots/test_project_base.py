@@ -10,14 +10,17 @@ import pytest
 
 from bide.core import limits
 from bide.core.collection import place_of
+from bide.core.keyring import KEY_SIZE, Seal
 from bide.core.limits import BASE_LINE_MAX
 from bide.snapshots import take
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import manifest_of
 from bide.snapshots.content import Add, Content, read_file
 from bide.snapshots.depot import Depot
+from bide.snapshots.engine import Engine
 from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.losses import Changed
+from bide.snapshots.orders import FolderDepot
 from bide.snapshots.project_base import Cloned, capture_base
 from bide.snapshots.restore import restore
 from bide.snapshots.root import open_root
@@ -59,6 +62,7 @@ def test_whatever_a_session_does_meanwhile_its_base_holds_the_clone_and_nothing_
             wild = Wild(work, seed)
             for _ in range(4):
                 wild.step()
+            wild.unmap()  # who cloned has ended
             cloned, before, was = stood(work, here), manifest_of(work), changes(work)
             for _ in range(2):
                 wild.step()
@@ -162,3 +166,17 @@ def test_a_base_is_written_whole_now_and_then_or_the_old_ones_could_never_go(tmp
     builds_upon = [open_root(root, depot).record.base for root in roots]
     assert builds_upon == [roots[n - 1] if n % BASE_LINE_MAX else "" for n in range(len(roots))]
     assert len(open_root(roots[BASE_LINE_MAX], depot).record.packs) == len(open_root(roots[0], depot).record.packs)
+
+
+def test_a_base_that_nobody_could_foresee_costs_an_upload_and_no_save(tmp_path: Path) -> None:
+    fill(tmp_path / "work", 50)
+    depot, name = depot_at(tmp_path, FAMILY), f"{FAMILY}/no-number"
+    depot.keyring.seal(Seal(root=name, key=bytes(KEY_SIZE)))
+    publish(tmp_path, name)
+    own = Depot(depot.blobs, FileKeyring(tmp_path / "keys", "s"))
+    with pytest.raises(ValueError, match="is not <session>"):
+        capture([Tree("workspace", tmp_path / "work")], own, "s/1-1")
+    place = FolderDepot(blobs=tmp_path / "blobs", keyring=tmp_path / "keys", family="s")
+    Engine(1).capture(place, "s/1-1", [Tree("workspace", tmp_path / "work")])
+    restore("s/1-1", own, {"workspace": tmp_path / "out"})
+    assert manifest_of(tmp_path / "out") == manifest_of(tmp_path / "work")

@@ -15,7 +15,8 @@ from bide.snapshots import crew
 from bide.snapshots.capture import capture
 from bide.snapshots.compare import manifest_of
 from bide.snapshots.depot import Depot
-from bide.snapshots.losses import BadFolder, Stopped
+from bide.snapshots.failures import Unforeseen
+from bide.snapshots.losses import Stopped
 from bide.snapshots.restore import restore
 from bide.snapshots.scan import Tree
 from bide.snapshots.verify import verify
@@ -175,7 +176,7 @@ def test_a_process_that_dies_half_way_is_a_failure_and_leaves_nothing(
             os._exit(9)
 
     monkeypatch.setattr("bide.snapshots.write.Writer.whole", dying)
-    with pytest.raises(BadFolder, match="died"):
+    with pytest.raises(Unforeseen, match="died"):
         restore("s/1-1", depot, {"w": tmp_path / "out"}, workers=2)
     assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".out*"))

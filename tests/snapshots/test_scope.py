@@ -9,7 +9,7 @@ import pytest
 from bide.snapshots.capture import capture
 from bide.snapshots.restore import restore
 from bide.snapshots.scan import Tree
-from bide.snapshots.scope import Left, Scope
+from bide.snapshots.scope import Left, Scope, git_lost_to
 from tests.snapshots.depots import depot_in_memory
 
 
@@ -120,3 +120,13 @@ def test_another_choice_of_what_to_keep_is_not_mistaken_for_the_remembered_one(t
         for n, tree in enumerate(trees)
     ]
     assert counts == [2, 1, 2]
+
+
+@pytest.mark.parametrize("pattern", ["*", ".*", ".git", "objects", "**/refs/", "index"])
+def test_a_pattern_that_takes_the_repository_itself_away_is_noticed(pattern: str) -> None:
+    assert git_lost_to([pattern], [])
+    assert not git_lost_to([pattern], [".git/**"])
+
+
+def test_usual_patterns_leave_the_repository_alone() -> None:
+    assert not git_lost_to(["node_modules", "*.log", ".venv", "/build/", "**/.cache"], [])

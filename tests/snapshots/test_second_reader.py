@@ -137,3 +137,11 @@ def test_the_wrong_keys_open_nothing(tmp_path: Path) -> None:
     argv: list[str | Path] = [sys.executable, READER, tmp_path / "blobs", tmp_path / "keys.json", tmp_path / "out"]
     assert subprocess.run(argv, capture_output=True, check=False).returncode == 1
     assert not (tmp_path / "out").exists()
+
+
+def test_who_calls_it_wrongly_is_told_how(tmp_path: Path) -> None:
+    (tmp_path / "there").touch()
+    for words in ([], ["blobs", "keys.json"], ["blobs", "keys.json", str(tmp_path)]):
+        argv = [sys.executable, second_reader.__file__, *words]
+        ran = subprocess.run(argv, capture_output=True, text=True, check=False)
+        assert (ran.returncode, ran.stderr[:6], "Traceback" in ran.stderr) == (1, "usage:", False)

@@ -96,7 +96,7 @@ def test_a_spoilt_memory_costs_time_and_nothing_else(
 ) -> None:
     fill(work, 20)
     cache = tmp_path / "cache"
-    settled(work, tmp_path)
+    settled(work / "d19" / "f19", tmp_path)
     capture([Tree("w", work)], depot, "s/1-1", cache_dir=cache)
     spoilt = next(cache.glob(which))
     spoilt.write_bytes(spoil(spoilt.read_bytes()))

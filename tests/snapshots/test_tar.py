@@ -14,8 +14,9 @@ from msgspec.structs import replace
 
 from bide.snapshots.compare import Described, manifest_of
 from bide.snapshots.depot import Depot
-from bide.snapshots.losses import Damaged, Hostile
-from bide.snapshots.manifest import LINK, Entry, Folder
+from bide.snapshots.left_out import Tail
+from bide.snapshots.losses import Damaged, Hostile, Lost
+from bide.snapshots.manifest import HASH_SIZE, LINK, Entry, Folder
 from bide.snapshots.reader import NotThere, Reader
 from bide.snapshots.root import open_root
 from bide.snapshots.tar import tar
@@ -130,3 +131,77 @@ def test_nothing_is_given_out_of_a_checkpoint_that_lies_or_has_lost_its_lists(wo
         depot.blobs.delete(pack)
     with pytest.raises(Damaged):
         tar(Reader(open_root("s/1-2", depot)), "w")
+
+
+def broken(depot: Depot, tmp_path: Path) -> Path:
+    """Saves a folder of four files, of which `b` has a second name, and spoils the contents of that."""
+    work, blobs = tmp_path / "torn", tmp_path / "blobs"
+    (work / "sub").mkdir(parents=True)
+    for name in ("a", "b", "sub/c"):
+        (work / name).write_bytes(os.urandom(8_000_000 if name == "b" else 2_000_000))
+    os.link(work / "b", work / "sub" / "twin")
+    (work / "z").write_text("small\n")
+    save(depot, "s/1-1", {"w": work})
+    reader = Reader(open_root("s/1-1", depot))
+    ids = reader.entry("w", b"b").ids
+    middle = len(ids) // HASH_SIZE // 2 * HASH_SIZE
+    (load,) = reader.root.index.loads({ids[middle : middle + HASH_SIZE]})
+    file = blobs / load.pack.ref.key
+    body = bytearray(file.read_bytes())
+    body[load.row.offset + 5] ^= 1
+    file.write_bytes(body)
+    return work
+
+
+def test_a_damaged_checkpoint_still_gives_all_that_is_whole_and_says_what_it_has_not(
+    depot: Depot, tmp_path: Path
+) -> None:
+    work = broken(depot, tmp_path)
+    with pytest.raises(Damaged):
+        archive(depot)
+    content = b"".join(tar(Reader(open_root("s/1-1", depot)), "w", skip_damaged=True))
+    there = unpack(content, tmp_path / "out")
+    assert sorted(path.relative_to(there).as_posix() for path in there.rglob("*") if path.is_file()) == [
+        "bide-lost.txt", "w/a", "w/sub/c", "w/z",
+    ]  # fmt: skip
+    assert (there / "w" / "a").read_bytes() == (work / "a").read_bytes()
+    tail = Tail()
+    for at in range(0, len(content), 1000):
+        tail.take(content[at : at + 1000])
+    assert tail.lines() == (there / "bide-lost.txt").read_text().splitlines()
+    assert [line.partition(":")[0] for line in tail.lines()] == ["w/b", "w/sub/twin"]
+    part = b"".join(tar(Reader(open_root("s/1-1", depot)), "w", b"sub", skip_damaged=True))
+    assert [path.name for path in unpack(part, tmp_path / "part").rglob("*") if path.is_file()] == [
+        "bide-lost.txt",
+        "c",
+    ]
+
+
+def test_of_a_whole_checkpoint_it_is_the_same_archive(work: Path, depot: Depot) -> None:
+    (work / "a").write_text("a\n")
+    save(depot, "s/1-1", {"w": work})
+    assert b"".join(tar(Reader(open_root("s/1-1", depot)), "w", skip_damaged=True)) == archive(depot)
+
+
+def test_of_a_checkpoint_without_one_of_its_lists_the_other_folders_come_out(
+    work: Path, depot: Depot, tmp_path: Path
+) -> None:
+    for n in range(300):
+        (work / f"d{n}").mkdir()
+        (work / f"d{n}" / "f").write_text(f"{n}\n")
+    save(depot, "s/1-1", {"w": work})
+    reader = Reader(open_root("s/1-1", depot))
+    refs = reader.tree("w").segments
+    real, lost = Reader.segment, refs[len(refs) // 2].first
+    assert len(refs) > 2
+
+    class Lame(Reader):
+        def segment(self, tree: str, at: int) -> list[Folder]:
+            if refs[at].first == lost:
+                raise Damaged([Lost(what=f"the list of the folders from w/{lost.decode()} on", bytes=0, reason="gone")])
+            return real(self, tree, at)
+
+    there = unpack(b"".join(tar(Lame(open_root("s/1-1", depot)), "w", skip_damaged=True)), tmp_path / "out")
+    assert (there / "bide-lost.txt").read_text() == f"the list of the folders from w/{lost.decode()} on: gone\n"
+    assert not (there / "w" / lost.decode()).exists()
+    assert (there / "w" / "d0" / "f").read_text() == "0\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import random
 import shutil
@@ -13,24 +14,31 @@ from tests.snapshots.random_trees import ODD_NAMES
 
 _MODES = (0o600, 0o644, 0o755, 0o400, 0o4755, 0o777)
 _FOLDER_MODES = (0o755, 0o700, 0o1777)
+_MAPPED_MAX = 3  # files at a time
 _TIMES = (0, 1, -(10**9) + 5, 10**18 + 123456789, 4 * 10**18 + 7)
 
 
 class Wild:
-    """Each call of `step` does one to six deeds below `top`."""
+    """Each call of `step` does one to six deeds below `top`. Some files stay mapped from one call to the next."""
 
     def __init__(self, top: Path, seed: int) -> None:
         self._top, self._chance = top, random.Random(seed)
+        self._maps: list[mmap.mmap] = []
         self._deeds: tuple[Callable[[], None], ...] = (
             self._write, self._write, self._write, self._make, self._make, self._link, self._hard, self._hard,
             self._remove, self._rename, self._rename, self._append, self._overwrite, self._touch, self._chmod,
-            self._attribute, self._sparse, self._swap_kind, self._twin,
+            self._attribute, self._sparse, self._swap_kind, self._twin, self._map, self._store, self._store,
         )  # fmt: skip
 
     def step(self) -> None:
         for _ in range(self._chance.randint(1, 6)):
             with contextlib.suppress(FileExistsError, NotADirectoryError, IsADirectoryError, FileNotFoundError):
                 self._chance.choice(self._deeds)()
+
+    def unmap(self) -> None:
+        """As if the programs that have files mapped had ended."""
+        while self._maps:
+            self._maps.pop().close()
 
     def _folders(self) -> list[Path]:
         return [self._top, *sorted(path for path in self._top.rglob("*") if path.is_dir() and not path.is_symlink())]
@@ -117,3 +125,17 @@ class Wild:
         one = self._one()
         shutil.copy2(one, self._top / "twin.tmp")
         (self._top / "twin.tmp").replace(one)
+
+    def _map(self) -> None:
+        while len(self._maps) >= _MAPPED_MAX:
+            self._maps.pop(0).close()
+        one = self._one()
+        if one.stat().st_size:
+            with one.open("r+b") as file:
+                self._maps.append(mmap.mmap(file.fileno(), 0))
+
+    def _store(self) -> None:
+        """Into a page that may be dirty already. Past the end of a file that has become shorter it would be our end."""
+        if self._maps and (one := self._chance.choice(self._maps)).size() >= len(one):
+            at = self._chance.randrange(len(one))
+            one[at : at + 1] = self._chance.randbytes(1)

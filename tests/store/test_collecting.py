@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from bide.core import commands as c
 from bide.core import facts as f
-from bide.core.collection import PackRow
+from bide.core.collection import PackRow, RootRow, place_of
 from bide.core.keyring import NewPack, Seal, base_family
 from bide.core.limits import BASE_SETTLED_S, PIN_S
 from bide.core.refusals import Refused
@@ -32,6 +33,7 @@ class Depot:
         self.objects: set[str] = set()
         self.places = rounds.Places()
         self.made = 0
+        self.failed: set[str] | None = None  # what the rounds said that they could not do; None: they have to do all
 
     def pack(self) -> str:
         self.made += 1
@@ -68,12 +70,17 @@ class Depot:
     def round(self, steps_max: int = 10**6) -> int:
         """One round, or its first steps: then the server dies, and forgets where it was. How many steps there were."""
         steps, answer = rounds.collecting_round(self.places, PATIENCE), None
+        error: Exception | None = None
         for number in range(steps_max):
             try:
-                step = steps.send(answer)
+                step = steps.send(answer) if error is None else steps.throw(error)
             except StopIteration:
                 return number
-            answer = self._answer(step)
+            answer = error = None
+            try:
+                answer = self._answer(step)
+            except msgspec.MsgspecError as raised:
+                error = raised
         self.places = rounds.Places()
         return steps_max
 
@@ -93,6 +100,11 @@ class Depot:
                 return there
             case rounds.Wipe():
                 return self.engine.wipe()
+            case rounds.Failed(what=what, error=error):
+                if self.failed is None:
+                    raise error
+                self.failed.add(what)
+                return None
 
     def settle(self) -> None:
         for _ in range(40):
@@ -151,7 +163,7 @@ def test_dead_between_any_two_steps_it_takes_nothing_that_is_kept_and_leaves_not
     for dead_at in range(1, 30):
         depot = made()
         one, two, fork = busy(depot)
-        kept = [(one.id, f"{one.id}/1-{n}", one.id) for n in (3, 4)]
+        kept = [(one.id, f"{one.id}/1-{n}", one.id) for n in (1, 3, 4)]
         kept += [(two.id, f"{two.id}/1-1", two.id), (fork.id, f"{two.id}/1-1", two.id)]
         for _ in range(4):  # at the same place each time, with other work to do
             depot.round(dead_at)
@@ -163,6 +175,27 @@ def test_dead_between_any_two_steps_it_takes_nothing_that_is_kept_and_leaves_not
         packs = {f"packs/{key}" for key in depot.engine.keys(keyrows.PACK)}
         assert depot.objects == roots | packs, dead_at
         assert depot.engine.keys(keyrows.CONDEMNED) == [], dead_at
+
+
+def test_a_family_that_cannot_be_judged_keeps_no_other_from_being_collected_or_erased(depot: Depot) -> None:
+    """Else the store grows for ever, and nobody sees why."""
+    s = depot.save(depot.begun(1), 1)
+    for family in ("0", "z"):
+        depot.engine.put(keyrows.ROOT, f"{family}/x/1-1", b"what no release wrote")
+    hostile = f"{s.id}/1-{'9' * 5000}"
+    with depot.engine.alone():
+        keyrows.write(depot.engine, keyrows.ROOT, f"{s.id}/{hostile}", RootRow(key=b"k", packs=b"", at=0.0))
+    assert place_of(hostile) == (-1, -1), "the name of no capture, and no error"
+    depot.failed = set()
+    depot.settle()
+    assert depot.failed == {"family 0", "family z"}, "each is told, and the rounds go on behind it"
+    assert depot.engine.get(keyrows.ROOT, f"{s.id}/{hostile}") is None, "nobody can want it"
+    assert depot.opens(s.id, f"{s.id}/1-1")
+    depot.ended(s)
+    with depot.engine.alone():
+        assert collecting.erase(depot.engine, [s.id]) == ()
+    depot.settle()
+    assert not depot.objects
 
 
 def test_an_erased_sessions_keys_are_gone_at_once_and_its_objects_wherever_it_dies(made: Made) -> None:
@@ -226,7 +259,7 @@ def test_a_fork_that_has_not_come_to_be_is_not_named_as_one_that_holds_anything(
 
 def test_an_object_that_comes_after_it_was_condemned_is_deleted_all_the_same(depot: Depot) -> None:
     one, *_ = busy(depot)
-    late = f"roots/{one.id}/1-1"
+    late = f"roots/{one.id}/1-2"
     while late in depot.objects:
         depot.round()
         depot.clock.time += 20
@@ -236,13 +269,13 @@ def test_an_object_that_comes_after_it_was_condemned_is_deleted_all_the_same(dep
 
 
 def test_a_capture_that_names_a_condemned_pack_is_told_so_and_seals_nothing(depot: Depot) -> None:
-    one = depot.begun(1)
+    one = depot.save(depot.begun(1), 1)
     first = depot.pack()
-    one = depot.save(one, 1, new=first)
-    for n in (2, 3):
+    one = depot.save(one, 2, new=first)
+    for n in (3, 4):
         one = depot.save(one, n)
     depot.round()
-    wanted = Seal(root=f"{one.id}/1-4", key=b"k", uses=(first,))
+    wanted = Seal(root=f"{one.id}/1-5", key=b"k", uses=(first,))
     with depot.engine.alone():
         assert keyrows.seal(depot.engine, one.id, one.id, BASE, wanted) == (first,)
     again = replace(wanted, uses=(), new=(NewPack(id=first, size=1, hash=b"h", key=b"k"),))
@@ -341,15 +374,15 @@ def test_a_line_of_bases_goes_with_the_first_that_builds_upon_none(depot: Depot)
 
 
 def test_a_fork_that_never_comes_to_be_gives_its_checkpoint_free(depot: Depot) -> None:
-    one = depot.save(depot.begun(1), 1)
+    one = depot.save(depot.save(depot.begun(1), 1), 2)
     with depot.engine.alone():
-        keyrows.pin(depot.engine, one.id, f"{one.id}/1-1", uid("nobody"))
+        keyrows.pin(depot.engine, one.id, f"{one.id}/1-2", uid("nobody"))
         with pytest.raises(Refused, match="checkpoint_gone"):
             keyrows.pin(depot.engine, one.id, f"{one.id}/1-7", uid("nobody"))
-    for n in (2, 3):
+    for n in (3, 4):
         one = depot.save(one, n)
     depot.round()
-    assert depot.opens(one.id, f"{one.id}/1-1")
+    assert depot.opens(one.id, f"{one.id}/1-2")
     depot.clock.time += PIN_S
     depot.settle()
-    assert not depot.opens(one.id, f"{one.id}/1-1")
+    assert not depot.opens(one.id, f"{one.id}/1-2")

@@ -6,19 +6,15 @@ source of an attachment when the message was folded into a running turn.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bide.core import limits
 from bide.drivers.base import Memory
-from bide.drivers.jsonl import Frame, Lines
+from bide.drivers.jsonl import Frame, Unusable, saved_lines
 
 CONFIG = ".claude"  # under the home folder
 PROJECT = "ws"  # a fixed name: without it the CLI derives the folder from the path, lossily
-_CHUNK = limits.MIB
 
 
 def place(runtime_session_id: str) -> str:
@@ -40,37 +36,19 @@ def inputs(row: dict[str, Any]) -> Iterator[str]:
 
 def read(home: Path, runtime_session_id: str) -> Memory:
     """What the conversation on disk holds. Half lines and rubbish are passed over, as the CLI itself does."""
-    path = home / place(runtime_session_id)
-    try:
-        # The folder was writable by the session: a link must not be followed and a FIFO must not block.
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return Memory(found=False)
-    except OSError as error:
-        return Memory(found=False, problem=f"The saved conversation cannot be opened: {error.strerror}.")
-    with os.fdopen(handle, "rb", buffering=0) as file:
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            return Memory(found=False, problem="The saved conversation is not a plain file.")
-        return _scan(iter(lambda: file.read(_CHUNK), b""))
-
-
-def _scan(chunks: Iterator[bytes]) -> Memory:
-    framing = Lines()
     found: set[str] = set()
     messages = rubbish = 0
-
-    def take(lines: list[Any]) -> None:
-        nonlocal messages, rubbish
-        for line in lines:
+    try:
+        for line in saved_lines(home, place(runtime_session_id)):
             if not isinstance(line, Frame):
                 rubbish += 1
                 continue
             messages += line.value.get("type") in ("user", "assistant") and isinstance(line.value.get("message"), dict)
             found.update(inputs(line.value))
-
-    for chunk in chunks:
-        take(framing.feed(chunk))
-    take(framing.rest())
+    except FileNotFoundError:
+        return Memory(found=False)
+    except Unusable as unusable:
+        return Memory(found=False, problem=str(unusable))
     if messages:
         return Memory(found=True, inputs=frozenset(found))
     if rubbish:

@@ -31,7 +31,7 @@ from bide.core.runtime import (
     Unknown,
 )
 from bide.drivers.base import Carried, Dialogue, File, Job, Launch, Memory
-from bide.drivers.jsonl import Frame, Line, Lines, Rubbish, Skipped, clip, frame
+from bide.drivers.jsonl import Frame, Line, Lines, Rubbish, Skipped, Unusable, clip, frame, saved_lines
 from bide.drivers.scripted import program
 
 CAPABILITIES = Capabilities(resume="native", steer=True, interrupt=True, clean_tools=True, cost=True)
@@ -73,20 +73,23 @@ class Scripted:
 
     def memory(self, home: Path, runtime_session_id: str) -> Memory:
         """The inputs in the conversation. A file that holds nothing readable is a problem, a missing one is not."""
-        path = home / FOLDER / f"{runtime_session_id}.jsonl"
-        if not path.is_file() or path.is_symlink():
+        inputs: set[str] = set()
+        read = rubbish = 0
+        try:
+            for row in saved_lines(home, f"{FOLDER}/{runtime_session_id}.jsonl"):
+                if not isinstance(row, Frame):
+                    rubbish += 1
+                    continue
+                read += 1
+                if row.value.get("type") == "input" and "id" in row.value:
+                    inputs.add(str(row.value["id"]))
+        except FileNotFoundError:
             return Memory(found=False)
-        if path.stat().st_size > limits.TRANSCRIPT_BYTES:
-            return Memory(
-                found=False, problem=f"The saved conversation is larger than {limits.TRANSCRIPT_BYTES} bytes."
-            )
-        lines = Lines()
-        rows = lines.feed(path.read_bytes()) + lines.rest()
-        read = [row.value for row in rows if isinstance(row, Frame)]
-        if rows and not read:
+        except Unusable as unusable:
+            return Memory(found=False, problem=str(unusable))
+        if rubbish and not read:
             return Memory(found=False, problem="The saved conversation holds nothing that can be read.")
-        inputs = frozenset(str(row["id"]) for row in read if row.get("type") == "input" and "id" in row)
-        return Memory(found=bool(read), inputs=inputs)
+        return Memory(found=bool(read), inputs=frozenset(inputs))
 
     def open(self, job: Job) -> Dialogue:
         """Decides from the conversation on disk how to start, and begins."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 import structlog
 from msgspec.structs import replace
 
 from bide.core import placement
 from bide.core.limits import FORGET_GAP_S, FORGET_LOOK_S, FORGET_PAGE, FORGET_S, RUNNER_KEPT_S
+from bide.core.refusals import Unavailable
 from bide.server import auth, drains, keys
 from bide.server.loops.base import Round, claim, keep
 from bide.server.parts import Parts
@@ -35,15 +38,27 @@ class Forgetter:
 
     async def round(self) -> None:
         """Forgets what has to be, where no server has done it lately."""
-        forgotten = await self._parts.store.write(self._begin)
-        if forgotten is None:
+        begun = await self._parts.store.write(self._begin)
+        if begun is None:
             return
-        for runner in forgotten:
-            LOG.info("runner_forgotten", runner=runner.id, name=runner.name, pool=runner.pool)
+        now, due = begun
+        for runner in due:
+            try:
+                now = await self._parts.store.write(partial(_without, runner=runner, now=now))
+            except Unavailable:
+                raise
+            except Exception as error:  # noqa: BLE001 - it keeps none of the others
+                self._failed(f"runner {runner.id}", error)
+            if runner.id not in now.missing:
+                LOG.info("runner_forgotten", runner=runner.id, name=runner.name, pool=runner.pool)
         await self._forget_keys()
 
-    def _begin(self, engine: Engine) -> list[placement.Runner] | None:
-        """Claims the round by doing the first half of it. None: it is not due."""
+    def _failed(self, what: str, error: Exception) -> None:
+        self._parts.metrics.failures.labels(DUTY).inc()
+        LOG.error("not_forgotten", what=what, exc_info=error)
+
+    def _begin(self, engine: Engine) -> tuple[Missed, list[placement.Runner]] | None:
+        """Claims the round, and gives the runners that are to go. None: it is not due."""
         now = claim(engine, DUTY, Missed, FORGET_S)
         if now is None:
             return None
@@ -51,11 +66,9 @@ class Forgetter:
         gone = {runner.id: runner for runner in engine.runners() if self._is_gone(runner, now.at)}
         missing = {i: now.missing[i] + seen_s if i in now.missing else 0.0 for i in gone}
         due = [i for i, seen in missing.items() if seen >= RUNNER_KEPT_S][:FORGET_PAGE]
-        forgotten = [gone[i] for i in due if _forget(engine, gone[i])]
-        for runner in forgotten:
-            del missing[runner.id]
-        keep(engine, DUTY, replace(now, missing=missing))
-        return forgotten
+        now = replace(now, missing=missing)
+        keep(engine, DUTY, now)
+        return now, [gone[i] for i in due]
 
     def _is_gone(self, runner: placement.Runner, now: float) -> bool:
         config = self._parts.config
@@ -70,10 +83,25 @@ class Forgetter:
         """Where the next page begins; None where there is none."""
         store = self._parts.store
         page = await store.read(lambda reader: reader.documents(keys.KIND, after, FORGET_PAGE))
-        over = [name for name, body in page if msgspec.json.decode(body, type=keys.Keyed).over(store.now())]
+        over = [name for name, body in page if self._is_over(name, body)]
         if over:
             await store.write(lambda engine: keys.forget(engine, over))
         return page[-1][0] if page else None
+
+    def _is_over(self, name: str, body: bytes) -> bool:
+        try:
+            return msgspec.json.decode(body, type=keys.Keyed).over(self._parts.store.now())
+        except msgspec.MsgspecError as error:
+            self._failed(f"idempotency key {name}", error)
+            return False
+
+
+def _without(engine: Engine, runner: placement.Runner, now: Missed) -> Missed:
+    """Forgets the runner, if it can go, and how long it was missing with it: another of its name begins anew."""
+    if _forget(engine, runner):
+        now = replace(now, missing={i: seen for i, seen in now.missing.items() if i != runner.id})
+        keep(engine, DUTY, now)
+    return now
 
 
 def _forget(engine: Engine, runner: placement.Runner) -> bool:

@@ -7,9 +7,8 @@ import zlib
 import structlog
 from msgspec.structs import replace
 
-from bide.core import commands as c
-from bide.core import facts as f
 from bide.core.limits import SCRUB_CYCLE_S, SCRUB_FULL_CYCLES, SCRUB_LOOK_S, SCRUB_SESSIONS
+from bide.core.refusals import Refused, Unavailable
 from bide.core.session import Lifecycle, Session
 from bide.server import checking
 from bide.server.loops.base import Round, claim, keep
@@ -49,23 +48,27 @@ class Scrubber:
         for s in found:
             if self._parts.closing.is_set():
                 return
-            await self._look(s, full=(now.cycle + zlib.crc32(s.id.encode())) % SCRUB_FULL_CYCLES == 0)
+            await self._apart(s, full=(now.cycle + zlib.crc32(s.id.encode())) % SCRUB_FULL_CYCLES == 0)
             now = replace(now, before=s.id)
         if not found:
             now = replace(now, before="", cycle=now.cycle + 1, due=now.begun_at + SCRUB_CYCLE_S)
         await store.write(lambda engine: keep(engine, DUTY, now))
+
+    async def _apart(self, s: Session, *, full: bool) -> None:
+        """One session that fails is said, and those behind it are looked at all the same."""
+        try:
+            await self._look(s, full=full)
+        except Unavailable:
+            raise
+        except Refused as refused:
+            LOG.info("not_looked_at", session=s.id, why=str(refused))  # mostly it was deleted meanwhile
+        except Exception as error:
+            self._parts.metrics.failures.labels(DUTY).inc()
+            LOG.error("not_looked_at", session=s.id, exc_info=error)
 
     async def _look(self, s: Session, *, full: bool) -> None:
         saved = s.checkpoint
         if saved is None or s.lease is not None:
             return
         seen = await checking.look_at(self._parts, s, saved, full=full or bool(s.flagged))
-        if seen.state == "gone":
-            return
-        lost = tuple(f.Lost(what=one.what, bytes=one.bytes, reason=one.reason) for one in seen.lost)
-        if bool(lost) == bool(s.flagged):
-            return
-        more = f", and {seen.lost_more} more" if seen.lost_more else ""
-        reason = f"{lost[0].what} is damaged: {lost[0].reason}{more}" if lost else "it is whole again"
-        LOG.warning("checkpoint_flagged", session=s.id, checkpoint=saved.n, damaged=len(lost) + seen.lost_more)
-        await self._parts.handle(s.id, c.Flag(checkpoint=saved.n, what=lost, reason=reason))
+        await checking.flag(self._parts, s.id, seen)

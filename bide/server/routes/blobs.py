@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from bide.core.keyring import base_family, family_of
+from bide.core.keyring import PACK, base_family, family_of, family_to_write_in
 from bide.core.limits import BLOB_BYTES, BLOB_KEY_CHARS, BLOB_SIGNED_MAX, BLOB_SIGNED_S, LIST_MAX
 from bide.core.refusals import Refused
 from bide.core.session import Session
@@ -111,33 +111,46 @@ async def list_blobs(call: Call, query: Below) -> shapes.Items[str]:
 
 
 async def _require(call: Call, *keys: str, write: bool) -> None:
-    """A runner reaches the objects of sessions it holds, and no others."""
+    """A runner reaches the objects of sessions it holds, and no others. Of roots it writes those that it has sealed."""
     if call.actor.role != "runner":
         return
-    left = set(keys)
+    left, by = set(keys), dict[str, Session]()
     if len(left) == 1:  # mostly it is the session that the key names; a runner may hold hundreds
         s = await call.parts.store.session(keys[0].split("/", 2)[1] if "/" in keys[0] else "")
         if s is not None and s.lease is not None and s.lease.runner == call.actor.runner:
-            left -= {keys[0]} if reaches(s, keys[0], write=write) else set()
-    if left:
-        held = await call.parts.store.leased_to(call.actor.runner)
-        left = {key for key in left if not any(reaches(s, key, write=write) for s in held)}
-    if left:
+            by |= {keys[0]: s} if reaches(s, keys[0], write=write) else {}
+    if left - by.keys():
+        for s in await call.parts.store.leased_to(call.actor.runner):
+            by |= {key: s for key in left - by.keys() if reaches(s, key, write=write)}
+    if left - by.keys():
         verb = "write" if write else "read"
         raise Refused("forbidden", f"This runner holds no session whose objects it may {verb} there.")
+    for key, s in by.items() if write else ():
+        root = key.removeprefix(f"{ROOTS}/")
+        if root != key and not await call.parts.keyring.is_sealed(s, root):
+            raise Refused(
+                "forbidden",
+                f"Nobody has sealed the checkpoint {root}.",
+                "Seal it with POST /v1/sessions/{session}/seals, then write it.",
+            )
 
 
 def reaches(s: Session, key: str, *, write: bool) -> bool:
-    """Whether the work on a session needs the object: its roots, the packs of its family, and its project's base."""
+    """Whether the work on a session needs the object: its roots, the packs of its family, and its project's base.
+
+    What is written has the name that a capture gives it at this moment: another would stand in the way of those to come.
+    """
     kind, _, below = key.partition("/")
-    owner = below.partition("/")[0]
+    owner, _, name = below.partition("/")
     base = base_family(s.project)
     if kind == PACKS:
-        return owner in (family_of(s), base)
+        return owner in (family_of(s), base) and (not write or re.fullmatch(PACK, name) is not None)
     if kind != ROOTS:
         return False
+    if write:
+        return bool(family_to_write_in(s, below))
     restored = {saved.root for saved in (s.checkpoint, s.earlier) if saved is not None}  # of a fork, another's
-    return owner in (s.id, base) or (below in restored and not write)
+    return owner in (s.id, base) or below in restored
 
 
 def _range(text: str, size: int) -> tuple[int, int]:

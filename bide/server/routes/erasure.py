@@ -1,4 +1,4 @@
-"""Deleting what people made: a session, all of a ticket's, a project with everything in it."""
+"""Deleting what people made: a session, all of a ticket's, a project with everything in it, or its base alone."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ async def delete_project(call: Call) -> shapes.Erased:
     return _told(await erasing.erase_project(call.parts, ids.name(call.path("project"), "project")))
 
 
+@TABLE.delete("/v1/projects/{project}/base", status=204)
+async def delete_base(call: Call) -> None:
+    """Drops what the project's sessions build upon: whoever saves anew saves all, and a new clone makes another base."""
+    await erasing.drop_base(call.parts, ids.name(call.path("project"), "project"))
+
+
 def _told(gone: erasing.Gone, session: str = "") -> shapes.Erased:
-    deleted, held_by = gone
-    return shapes.Erased(session_id=session, deleted=deleted, held_by=held_by)
+    return shapes.Erased(session_id=session, deleted=gone.deleted, held_by=gone.held_by, later=gone.later)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated
 
 import structlog
@@ -10,14 +12,16 @@ from msgspec import Meta, Struct
 from starlette.responses import Response, StreamingResponse
 
 from bide.core import facts as f
-from bide.core.branching import kept, require
+from bide.core.branching import kept, origin, require
 from bide.core.keeping import require_kept
-from bide.core.limits import DIFF_PAGE_BYTES, LIST_DEFAULT, LIST_MAX
+from bide.core.limits import DIFF_LOOK_S, DIFF_PAGE_BYTES, DIFF_PAGE_S, LIST_DEFAULT, LIST_MAX
 from bide.core.refusals import Refused
 from bide.core.session import Session
 from bide.server import checking, files, shapes, strays
+from bide.server.archive import Archive
 from bide.server.calls import Call, Table
-from bide.snapshots.diff import Changed, Side, diff
+from bide.snapshots import left_out
+from bide.snapshots.diff import Changed, Side, looks, require_there
 from bide.snapshots.exported import exported
 from bide.snapshots.listing import listed
 from bide.snapshots.reader import Reader
@@ -25,6 +29,7 @@ from bide.snapshots.tar import tar
 
 TABLE = Table()
 LOG = structlog.get_logger("bide.server")
+_WHOLE = "Take out all that is whole with `bide export SESSION --tar FILE --skip-damaged`."
 N = Annotated[int, Meta(ge=0, le=2**31)]
 PAGE = Annotated[int, Meta(ge=1, le=LIST_MAX)]
 
@@ -52,18 +57,19 @@ class Between(Folder, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Part(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What of a checkpoint to take out."""
+    """What of a checkpoint to take out; of a damaged one, with `skip_damaged`, all that is whole."""
 
     path: str = ""
     path_b64: str = ""
     tree: str = "workspace"
+    skip_damaged: bool = False
 
 
 @TABLE.get("/v1/sessions/{session}/files")
 async def list_files(call: Call, query: Folder) -> shapes.Files:
     """What stands in a folder of a checkpoint."""
     saved, reader = await _opened(call, query.checkpoint)
-    path = files.path_of(query.path, query.path_b64)
+    path = await _path(call, query, saved, reader)
     after = files.unpacked(query.cursor)
     page = await call.parts.archive.step(lambda: listed(reader, query.tree, path, after, query.limit))
     return shapes.Files(
@@ -79,8 +85,8 @@ async def list_files(call: Call, query: Folder) -> shapes.Files:
 @TABLE.get("/v1/sessions/{session}/files/content")
 async def get_content(call: Call, query: Place) -> Response:
     """The bytes of a file in a checkpoint; a Range of them, too."""
-    _, reader = await _opened(call, query.checkpoint)
-    path, archive = files.path_of(query.path, query.path_b64), call.parts.archive
+    saved, reader = await _opened(call, query.checkpoint)
+    path, archive = await _path(call, query, saved, reader), call.parts.archive
     entry = await archive.step(lambda: reader.file(query.tree, path))
     wanted = files.range_of(call.request.headers.get("range", ""), entry.size)
     head = files.AS_FILE | {"accept-ranges": "bytes", "content-disposition": files.attachment(path.rpartition(b"/")[2])}
@@ -101,11 +107,17 @@ async def get_diff(call: Call, query: Between) -> shapes.Diff:
     """What changed from one checkpoint to another, file by file; git's own files left out."""
     saved, reader = await _opened(call, query.checkpoint)
     first, before = await _opened(call, query.since, oldest=True)
-    path, after = files.path_of(query.path, query.path_b64), files.unpacked(query.cursor)
+    path, after = await _path(call, query, saved, before, reader), files.unpacked(query.cursor)
+    if b".git" in path.split(b"/"):
+        raise Refused("bad_value", "Git's own files are not compared.", "`bide files SESSION .git` lists them.")
     old, new = Side(before, query.tree), Side(reader, query.tree)
-    found, more = await call.parts.archive.step(lambda: _page(old, new, path, after, query.limit))
+    await call.parts.archive.step(lambda: require_there(old, new, path))
+    session = await _session(call)
+    origin_ = origin(session, await call.parts.store.checkpoints(session.id), first)
+    found, more = await _page(call.parts.archive, looks(old, new, path, after), query.limit)
     return shapes.Diff(
         since=first.n,
+        since_is=origin_,
         checkpoint=saved.n,
         tree=query.tree,
         items=[files.changed(one) for one in found],
@@ -115,13 +127,21 @@ async def get_diff(call: Call, query: Between) -> shapes.Diff:
 
 @TABLE.get("/v1/sessions/{session}/checkpoints/{n}/tar", timed=False)
 async def get_tar(call: Call, query: Part) -> Response:
-    """A tree of a checkpoint, or what is at a path of it, as a tar archive."""
+    """A tree of a checkpoint, or what is at a path of it, as a tar archive. Of a damaged one, with `skip_damaged`, all
+    that is whole: what is not is named in its last file, which `x-bide-lost` names.
+    """
     saved, reader = await _opened(call, _n(call))
-    path, archive = files.path_of(query.path, query.path_b64), call.parts.archive
-    made = await archive.step(lambda: tar(reader, query.tree, path))
-    body = await _begun(archive.parts(made, f"the archive of {reader.root.name}"))
+    path, archive = await _path(call, query, saved, reader), call.parts.archive
+    try:
+        made = await archive.step(lambda: tar(reader, query.tree, path, query.skip_damaged))
+        body = await _begun(archive.parts(made, f"the archive of {reader.root.name}"))
+    except Refused as refused:
+        if refused.code == "checkpoint_damaged" and not query.skip_damaged:
+            raise Refused(refused.code, refused.sentence, _WHOLE, **refused.more) from None
+        raise
     name = f"{call.path('session')}-{saved.n}-{query.tree}.tar".encode()
     head = files.AS_FILE | {"content-disposition": files.attachment(name)}
+    head |= {"x-bide-lost": left_out.NAME.decode()} if query.skip_damaged else {}
     return StreamingResponse(body, headers=head, media_type="application/x-tar")
 
 
@@ -139,7 +159,7 @@ async def get_checkpoint_keys(call: Call) -> Response:
 async def post_fsck(call: Call, body: checking.What) -> Response:
     """Reads checkpoints through and says of each whether it is whole: one JSON line each, and empty ones meanwhile."""
     lines = checking.lines(call.parts, await checking.sessions(call.parts, body), body)
-    return StreamingResponse(lines, media_type="application/x-ndjson")
+    return StreamingResponse(checking.to_the_end(call.parts, lines), media_type="application/x-ndjson")
 
 
 @TABLE.get("/v1/fsck/strays", timed=False)
@@ -147,13 +167,22 @@ async def get_strays(call: Call) -> Response:
     """What lies in the blob store that nobody can open, and keys without their objects: one JSON line each, and empty
     ones meanwhile.
     """
-    return StreamingResponse(strays.lines(call.parts), media_type="application/x-ndjson")
+    return StreamingResponse(
+        checking.to_the_end(call.parts, strays.lines(call.parts)), media_type="application/x-ndjson"
+    )
 
 
 async def _opened(call: Call, n: int, *, oldest: bool = False) -> tuple[f.Checkpoint, Reader]:
     session = await _session(call)
     saved = await _chosen(call, session, n, oldest=oldest)
     return saved, await call.parts.archive.reader(session, saved.root)
+
+
+async def _path(call: Call, query: Place | Part, saved: f.Checkpoint, *readers: Reader) -> bytes:
+    """The path that a request means, seen from the tree's top."""
+    cwd = saved.workspace.cwd if query.tree == "workspace" else ""
+    given = files.path_of(query.path, query.path_b64, cwd)
+    return await call.parts.archive.step(lambda: files.meant(given, query.tree, *readers))
 
 
 async def _session(call: Call) -> Session:
@@ -183,16 +212,28 @@ def _n(call: Call) -> int:
     return int(text)
 
 
-def _page(old: Side, new: Side, path: bytes, after: bytes, limit: int) -> tuple[list[Changed], bool]:
-    """A page of differences, ended early where patches are long, and whether there are more."""
+async def _page(archive: Archive, made: Iterator[Changed | None], limit: int) -> tuple[list[Changed], bool]:
+    """A page of differences, ended early where patches are long or take long, and whether there are more. Between two
+    looks the others have their turn.
+    """
     found: list[Changed] = []
-    size = 0
-    for one in diff(old, new, path, after):
-        if len(found) == limit or size > DIFF_PAGE_BYTES:
+    size, now = 0, asyncio.get_running_loop().time
+    end = now() + DIFF_PAGE_S
+    while some := await archive.step(lambda: _look(made)):
+        one = some[0]
+        if one is None:
+            continue
+        if len(found) == limit or size > DIFF_PAGE_BYTES or (found and now() > end):
             return found, True
         found.append(one)
         size += len(one.patch or b"")
     return found, False
+
+
+def _look(made: Iterator[Changed | None]) -> list[Changed | None]:
+    """The next difference; one that is None for none yet, and nothing at the end."""
+    end = time.monotonic() + DIFF_LOOK_S
+    return next(([one] for one in made if one is not None or time.monotonic() > end), [])
 
 
 async def _begun(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from bide.core.collection import session_of
-from bide.core.keyring import Keys, Opening, Seal, Sealed, base_family
+from bide.core.keyring import Keys, Opening, Seal, Sealed, base_family, require_sound
 from bide.core.limits import BLOB_KEY_CHARS
 from bide.core.refusals import Refused
 from bide.core.session import Session
@@ -35,9 +35,7 @@ async def get_opening(call: Call, query: Which) -> Opening:
 @TABLE.post("/v1/sessions/{session}/seals", who="runner")
 async def post_seal(call: Call, body: Seal) -> Sealed:
     """Stores the keys of a root and its new packs; with `gone`, nothing: it builds upon packs that are not there."""
-    for pack in (*body.uses, *(one.id for one in body.new)):
-        if len(pack) != 32 or not set(pack) <= set("0123456789abcdef"):
-            raise Refused("bad_value", f"{pack[:80]!r} is not the name of a pack.")
+    require_sound(body)
     return await call.parts.keyring.seal(call.id("session"), _runner(call), body)
 
 
@@ -52,7 +50,7 @@ async def get_keys(call: Call, query: Root) -> Keys:
 
 @TABLE.post("/v1/sessions/{session}/base", who="runner", status=204)
 async def post_base(call: Call, body: Root) -> None:
-    """Makes a checkpoint that was sealed as one, and is written, the base of the session's project."""
+    """Offers a checkpoint that was sealed as one, and is written, as the base of the session's project: it is read first."""
     await _held(call)
     await call.parts.blobs.size(f"roots/{body.root}")
     await call.parts.keyring.publish(call.id("session"), _runner(call), body.root)

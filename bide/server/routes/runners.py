@@ -47,7 +47,8 @@ class DrainBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 async def register(call: Call, body: Register) -> Registered:
     """Registers a runner, or the next process of one with that name: the same id, a new token.
 
-    Refuses `name_taken` while the runner is there, and works in another folder.
+    Refuses `name_taken` while the runner is there, and works in another folder. Who does not say where it works is not
+    it, unless it never said so: the id would give everything away that the runner holds.
     """
     agree(body.protocol)
     name, pool = ids.name(body.name, "runner"), ids.name(body.pool, "pool")
@@ -59,7 +60,7 @@ async def register(call: Call, body: Register) -> Registered:
     def put(engine: Engine) -> Registered:
         known = next((runner for runner in engine.runners() if runner.name == name), None)
         call.actor.require_runner(known.id if known else "")
-        moved = known is not None and known.home and hello.home and known.home != hello.home
+        moved = known is not None and known.home and known.home != hello.home
         if known is not None and moved:
             _require_gone(call, known, engine.now())
         apart = "" if known is None else max(known.boot, known.apart) if moved else known.apart

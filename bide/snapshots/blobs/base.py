@@ -12,6 +12,8 @@ from typing import Protocol
 
 from bide.core.limits import BLOB_KEY_CHARS
 
+MARK_KEY = "bide/mark"  # of the object that says which database the objects belong to
+
 _SEGMENT = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*")
 
 

@@ -2,30 +2,52 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from io import FileIO
 from pathlib import Path
 
+from bide.core.limits import BLOB_BAD_BYTES
 from bide.core.refusals import Unavailable
 from bide.snapshots.blobs.base import Missing, check_key, folder_of
-from bide.snapshots.blobs.staging import STAGING, Staged, make_staging, outage
+from bide.snapshots.blobs.staging import NO_DISK, STAGING, Staged, make_staging, outage
+
+# What file systems say of a place that they cannot read.
+_BAD_SPOT = (errno.EIO, errno.EUCLEAN, errno.ENODATA, errno.EBADMSG)
 
 
 class LocalBlobs:
-    """Objects as files below `root`, which is made when absent.
+    """Objects as files below `root`, which is made when absent, unless it is for whoever opens it to say that it may be.
 
-    What a process that died left half-written is removed when the folder is opened; see `staging` for how an object
-    is written.
+    What a process that died left half-written is removed then; see `staging` for how an object is written.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, *, make: bool = True) -> None:
         self._root = root
+        if make:
+            self.make()
+
+    @property
+    def made(self) -> bool:
+        """Whether the folder was made ready for objects, and its disk is there."""
+        return (self._root / STAGING).is_dir()
+
+    def make(self) -> None:
+        """Makes the folder ready for objects. Raises `Unavailable`."""
         try:
-            make_staging(root)
+            make_staging(self._root)
         except OSError as error:
-            raise outage(root, error) from error
+            raise outage(self._root, error) from error
+
+    def free(self) -> int:
+        """Bytes that its disk has left. Raises `Unavailable`."""
+        try:
+            return shutil.disk_usage(self._root).free
+        except OSError as error:
+            raise outage(self._root, error) from error
 
     def put(self, key: str, content: bytes) -> bool:
         path = self._path(key)
@@ -62,12 +84,12 @@ class LocalBlobs:
 
     def get(self, key: str) -> bytes:
         with self._open(key) as file:
-            return self._reading(key, file.read)
+            return self._reading(key, file, 0, os.fstat(file.fileno()).st_size)
 
     def read(self, key: str, start: int, length: int) -> bytes:
         with self._open(key) as file:
             first = start if start >= 0 else max(0, os.fstat(file.fileno()).st_size + start)
-            return self._reading(key, lambda: os.pread(file.fileno(), max(0, length), first))
+            return self._reading(key, file, first, max(0, length))
 
     def size(self, key: str) -> int:
         with self._open(key) as file:
@@ -110,22 +132,47 @@ class LocalBlobs:
             self._require_disk()
             raise Missing(key) from None
         except OSError as error:
+            if error.errno in _BAD_SPOT:
+                self._require_writing()
+                raise Missing(key) from error
             raise outage(path, error) from error
 
     def _require_disk(self) -> None:
-        if not (self._root / STAGING).is_dir():  # made at the start; gone with a disk, not with an object
-            raise Unavailable("the blob folder", f"{self._root} is not what it was: is its disk there?")
+        if not self.made:  # it goes with a disk, not with an object
+            raise Unavailable("the blob folder", f"{self._root} is not what it was: is its disk there?", plain=NO_DISK)
 
     def _listing(self, error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):
             raise outage(Path(error.filename), error) from error
         self._require_disk()
 
-    def _reading(self, key: str, reading: Callable[[], bytes]) -> bytes:
+    def _reading(self, key: str, file: FileIO, at: int, length: int) -> bytes:
+        """What the disk cannot read while it does all else is zeros: damage of this object, and no outage."""
+        left = min(length, os.fstat(file.fileno()).st_size - at)
+        parts: list[bytes] = []
+        while left > 0:
+            try:
+                part = os.pread(file.fileno(), left, at)
+            except OSError as error:
+                if error.errno not in _BAD_SPOT:
+                    raise outage(self._path(key), error) from error
+                self._require_writing()
+                part = bytes(min(BLOB_BAD_BYTES - at % BLOB_BAD_BYTES, left))
+            if not part:
+                break
+            parts.append(part)
+            at, left = at + len(part), left - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _require_writing(self) -> None:
+        """A disk that is there writes. What is asked of it for nothing but an answer may come from memory."""
         try:
-            return reading()
+            with Staged(self._root) as staged:
+                staged.write(b"\0")
+                staged.sync()
         except OSError as error:
-            raise outage(self._path(key), error) from error
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):  # it is full, and there
+                raise outage(self._root, error) from error
 
     def _path(self, key: str) -> Path:
         return self._root / check_key(key)

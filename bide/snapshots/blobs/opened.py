@@ -25,11 +25,12 @@ def open_blobs(url: str, key: AccessKey | None = None, environ: Mapping[str, str
     """The store that the URL names: `file:FOLDER`, `s3://BUCKET/PREFIX?endpoint=&region=`, `gs://…` or `az://…`.
 
     Without `key` the credentials are those that the kind of store usually has, such as AWS_ACCESS_KEY_ID in this
-    process's environment. Raises `Refused('bad_setting')`, or `Unavailable` for a folder that cannot be made.
+    process's environment. Nothing is made: an absent folder may be a disk that is not mounted. Raises
+    `Refused('bad_setting')`.
     """
     scheme, _, rest = url.partition(":")
     if scheme == "file" and rest:
-        return LocalBlobs(Path(rest.removeprefix("//")))
+        return LocalBlobs(Path(rest.removeprefix("//")), make=False)
     if scheme not in ("s3", "gs", "az"):
         raise Refused("bad_setting", f"{_shown(url)!r} is not a blob store.", FORMS)
     try:

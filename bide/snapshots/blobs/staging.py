@@ -14,6 +14,7 @@ from typing import Self
 from bide.core.limits import BLOB_FOLDER_TRIES_MAX
 from bide.core.refusals import Unavailable
 
+NO_DISK = "its disk seems not to be there"
 STAGING = ".staging"  # never a key: a segment cannot begin with a dot
 
 
@@ -45,12 +46,16 @@ class Staged:
         while left:  # a disk that fills up takes a part of it first, and fails at the next
             left = left[self._file.write(left) :]
 
+    def sync(self) -> None:
+        """Returns once what was written is on the disk."""
+        os.fsync(self._file.fileno())
+
     def publish(self, path: Path) -> bool:
         """Makes it the object at `path`, durably; False when that name is taken, also by another process.
 
         Durable first, then visible: a reader never sees half an object.
         """
-        os.fsync(self._file.fileno())
+        self.sync()
         for tries_left in reversed(range(BLOB_FOLDER_TRIES_MAX)):
             try:
                 os.link(self._path, path)
@@ -77,7 +82,7 @@ def make_staging(root: Path) -> None:
 
 def outage(path: Path, error: OSError) -> Unavailable:
     """A disk that fails."""
-    return Unavailable("the blob folder", f"{error.strerror or error} at {path}")
+    return Unavailable("the blob folder", f"{error.strerror or error} at {path}", plain=error.strerror or "")
 
 
 def _sweep(path: Path) -> None:
