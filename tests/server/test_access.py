@@ -45,7 +45,7 @@ def test_nothing_is_told_or_done_without_a_token(server: LiveServer) -> None:
 
 
 # Bodies of routes that a runner may ask, for sessions that it holds.
-NAMING = {"seals": {"root": "s/1-1", "key": "AAAA"}, "base": {"root": "s/1-1"}}
+NAMING = {"seals": {"root": "s/1-1", "key": f"{'A' * 43}="}, "base": {"root": "s/1-1"}}
 
 
 def test_a_runners_token_opens_its_own_routes_and_no_others(server: LiveServer, repo: Path) -> None:

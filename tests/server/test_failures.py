@@ -59,21 +59,22 @@ def test_checkpoints_travel_through_the_server_as_through_any_blob_store(server:
     runner = Voice(server, "carrier", pool="carrier")
     server.session(repo, pool="carrier")
     mine = f"packs/{runner.claim()['session']}"
+    one, other = f"{mine}/{1:032x}", f"{mine}/{2:032x}"
     content = os.urandom(3_000_000)
     with HttpBlobs(server.url, runner.token) as blobs:
-        assert blobs.put(f"{mine}/1", content)
-        assert not blobs.put(f"{mine}/1", b"other")
-        assert blobs.get(f"{mine}/1") == content
-        assert blobs.has(f"{mine}/1")
-        assert not blobs.has(f"{mine}/2")
+        assert blobs.put(one, content)
+        assert not blobs.put(one, b"other")
+        assert blobs.get(one) == content
+        assert blobs.has(one)
+        assert not blobs.has(other)
         with pytest.raises(Missing):
-            blobs.get(f"{mine}/2")
+            blobs.get(other)
         with pytest.raises(Refused, match="forbidden"):
-            blobs.delete(f"{mine}/1")
+            blobs.delete(one)
     with HttpBlobs(server.url, server.token) as blobs:
-        assert list(blobs.list(f"{mine}/")) == [f"{mine}/1"]
-        blobs.delete(f"{mine}/1")
-        assert not blobs.has(f"{mine}/1")
+        assert list(blobs.list(f"{mine}/")) == [one]
+        blobs.delete(one)
+        assert not blobs.has(one)
 
 
 def test_a_disk_that_fails_is_an_outage_and_leaves_no_half_object(server: LiveServer) -> None:

@@ -15,6 +15,7 @@ import pytest
 from bide.core.session import VERSION
 from bide.server import presence
 from bide.server.loops import refiler
+from bide.snapshots.blobs.local import LocalBlobs
 from bide.store.postgres import PostgresStore
 from bide.store.sqlite import STEPS
 from tests.server.harness import LiveServer, Voice, held, until
@@ -29,6 +30,11 @@ def folder(tmp_path: Path) -> Path:
     place = tmp_path / "home"
     place.mkdir()
     shutil.copy(FOLDER / "1" / "bide.sqlite", place / "bide.sqlite")
+    blobs = LocalBlobs(place / "blobs")
+    blobs.make()
+    with closing(apsw.Connection(str(place / "bide.sqlite"))) as db:
+        for (body,) in db.execute("select body from checkpoint"):
+            blobs.put(f"roots/{json.loads(body)['root']}", b"as it was written then")
     return place
 
 
