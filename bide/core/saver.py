@@ -89,13 +89,17 @@ class Saver:
         self.under_way, self.failed, self.saved_at, self.over = None, 0, now, False
         self.taken = [i for i in self.taken if i not in asked.consumed]
         self.input_cursor = asked.consumed[-1] if asked.consumed else self.input_cursor
+        spoken = (
+            asked.turn or asked.turn_open or not self.quiet
+        )  # else there is no conversation that a runtime could read
+        before = self.last.runtime_version if self.last else ""
         self.last = f.Checkpoint(
             id=ids.mint(now + wall, self.session, self.epoch, "checkpoint", asked.n), n=asked.n, epoch=self.epoch,
             root=done.root, turn=asked.turn, turn_open=asked.turn_open, consumed=asked.consumed,
             input_cursor=self.input_cursor, at_n=asked.at_n, files=done.files, bytes=done.bytes,
             new_bytes=done.new_bytes, seconds=done.seconds, consistency="quiet" if self.quiet else "crash",
             verified_at=done.verified_at, kept=done.kept, not_kept=done.not_kept, workspace=done.workspace,
-            runtime_version=version or (self.last.runtime_version if self.last else ""), stopped=done.stopped, toolchain=done.toolchain,
+            runtime_version=(version if spoken else "") or before, stopped=done.stopped, toolchain=done.toolchain,
         )  # fmt: skip
         return f.CheckpointSaved(checkpoint=self.last)
 
