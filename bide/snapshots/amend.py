@@ -15,7 +15,7 @@ from bide.snapshots.losses import shown
 from bide.snapshots.manifest import FILE, FOLDER, HARD, Entry, Folder
 from bide.snapshots.plan import Job
 from bide.snapshots.proof import Proof
-from bide.snapshots.scan import Row, seen_of, split
+from bide.snapshots.scan import UNSURE_NS, Row, seen_of, split
 from bide.snapshots.standing import Difference
 
 _Name = tuple[bytes, bytes]  # a folder, and a name in it
@@ -98,7 +98,7 @@ class Amendment:
                 self._heal(join(path, name))
             self._clear(path, name, name in now.folders)
         bare = replace(folder, entries=())
-        as_before = now.own == was.own or (_unsure(was.own, now.own) and self._proof.holds_folder(folder))
+        as_before = now.own == was.own or (_was_unsure(was.own, now.own) and self._proof.holds_folder(folder))
         if touched or not as_before or before is None or replace(before, entries=()) != bare:
             self.dress[path] = bare
             if now.own and was.own and was.own.ctime_ns and now.own.mode != was.own.mode:
@@ -119,7 +119,7 @@ class Amendment:
             if name in was.rows:
                 self._heal(full)
         before = was.rows.get(name)
-        proved = old == entry and _unsure(before, row) and self._proof.holds(folder, entry)
+        proved = old == entry and _was_unsure(before, row) and self._proof.holds(folder, entry)
         if row is not None and (row == before or proved):
             if old == entry:
                 self._kept[full] = row
@@ -129,7 +129,7 @@ class Amendment:
             if old and row.nlink == 1 and row.mode & stat.S_IRUSR and _same_content(old, entry):
                 self.redress.append((folder, entry))
                 return True
-        elif before is not None and (old == entry or not _unsure(before, row)):
+        elif before is not None and (old == entry or not _was_unsure(before, row)):
             self._heal(full)
         if row is not None:
             self.remove.append((folder, name))
@@ -185,11 +185,11 @@ def _same_content(one: Entry, other: Entry) -> bool:
     return one.kind == other.kind == FILE and (one.ids, one.lengths, one.size) == (other.ids, other.lengths, other.size)
 
 
-def _unsure(before: Row | None, now: Row | None) -> bool:
+def _was_unsure(before: Row | None, now: Row | None) -> bool:
     """Whether a row was marked when it was remembered, because the file was too young to be sure of; it may be the same."""
     return (
         before is not None
         and now is not None
-        and before.ctime_ns == 0
-        and replace(now, ctime_ns=0, nlink=before.nlink) == before
+        and before.ctime_ns == UNSURE_NS
+        and replace(now, ctime_ns=UNSURE_NS, nlink=before.nlink) == before
     )

@@ -28,11 +28,9 @@ from bide.snapshots.manifest import (
     decode_segment,
 )
 from bide.snapshots.root import Root
-from bide.snapshots.scan import Row, Seen, bytes_of, open_tree, row_of, seen_of
+from bide.snapshots.scan import Row, Seen, bytes_of, open_tree, row_of, seen_of, unsure
 from bide.snapshots.standing import Difference, tree_of
 from bide.snapshots.statcache import Keeping, Kept, Memory, forget, head_of, keep
-
-_UNSURE_NS = 0  # as a ctime: such a row never equals what is seen
 
 
 class _Part(Struct, frozen=True, array_like=True):
@@ -206,7 +204,7 @@ def _seen(fd: int, folder: Folder, known: Mapping[bytes, Row], top_dev: int) -> 
     before_ns = time.time_ns() - limits.RACY_NS
     own = row_of(os.fstat(fd), top_dev)
     if (stat.S_IMODE(own.mode), own.mtime_ns) != (folder.mode, folder.mtime_ns) or own.ctime_ns >= before_ns:
-        own = _unsure(own)
+        own = unsure(own)
     wanted = {entry.name: entry for entry in folder.entries}
     rows: list[Row] = []
     names: list[bytes] = []
@@ -223,7 +221,7 @@ def _seen(fd: int, folder: Folder, known: Mapping[bytes, Row], top_dev: int) -> 
                     below.append(name)
                     continue
                 row = row_of(item.stat(follow_symlinks=False), top_dev)
-                row = row if row.ctime_ns < before_ns and _fits(row, entry) else _unsure(row)
+                row = row if row.ctime_ns < before_ns and _fits(row, entry) else unsure(row)
             rows.append(row)
             names.append(name)
     return bytes_of(Seen(own, tuple(rows), b"\0".join(names), b"\0".join(below)))
@@ -236,7 +234,3 @@ def _fits(row: Row, entry: Entry) -> bool:
     if entry.kind == LINK:
         return stat.S_ISLNK(row.mode) and row.mtime_ns == entry.mtime_ns
     return entry.kind == HARD and stat.S_ISREG(row.mode)
-
-
-def _unsure(row: Row) -> Row:
-    return replace(row, ctime_ns=_UNSURE_NS)

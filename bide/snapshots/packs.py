@@ -22,7 +22,7 @@ from bide.core import limits
 from bide.core.keyring import ID_SIZE, KEY_SIZE, NewPack
 from bide.core.refusals import Unavailable
 from bide.snapshots.blobs.base import BlobStore
-from bide.snapshots.manifest import HASH_SIZE, VERSION, PackRef, Unreadable, decoded, pack_key, unzstd
+from bide.snapshots.manifest import HASH_SIZE, VERSION, PackRef, Unreadable, decoded, ids_in, pack_key, unzstd
 
 PACK_MAGIC = b"BDPK"
 HEADER = PACK_MAGIC + VERSION.to_bytes(2, "big")
@@ -52,7 +52,7 @@ class Footer(Struct, frozen=True, array_like=True):
 
     def id_list(self) -> list[bytes]:
         """The chunks in order."""
-        return [self.ids[at : at + HASH_SIZE] for at in range(0, len(self.ids), HASH_SIZE)]
+        return ids_in(self.ids)
 
     def length_list(self) -> tuple[int, ...]:
         """Their lengths in order, bytes."""

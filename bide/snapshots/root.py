@@ -17,7 +17,6 @@ from bide.snapshots.index import Index, Load, read_index
 from bide.snapshots.losses import Damaged, Hostile, Lost, shown
 from bide.snapshots.manifest import (
     FILE,
-    HASH_SIZE,
     Entry,
     Folder,
     RootRecord,
@@ -25,6 +24,7 @@ from bide.snapshots.manifest import (
     TreeRecord,
     Unreadable,
     decode_segment,
+    ids_in,
     root_key,
 )
 from bide.snapshots.manifest import open_root as record_in
@@ -231,8 +231,7 @@ def itemised(opened: Root, trees: Iterable[str], reasons: Mapping[bytes, str]) -
         try:
             for segment in opened.segments(tree, checked=False):
                 for path, entry in files_of(segment):
-                    ids = (entry.ids[at : at + HASH_SIZE] for at in range(0, len(entry.ids), HASH_SIZE))
-                    reason = next((reasons[ident] for ident in ids if ident in reasons), "")
+                    reason = next((reasons[ident] for ident in ids_in(entry.ids) if ident in reasons), "")
                     if reason and len(found) < limits.LOST_NAMED_MAX:
                         found.append(Lost(what=shown(tree, path), bytes=entry.size, reason=reason))
                     elif reason:

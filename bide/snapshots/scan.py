@@ -37,6 +37,9 @@ class Tree(Struct, frozen=True):
         return Scope(self.only, self.skip, self.keep)
 
 
+UNSURE_NS = 0  # the ctime of no file that stands
+
+
 class Row(Struct, frozen=True, array_like=True, gc=False):
     """What the system says of one file or folder: any change of it moves its ctime, which no program can set back.
 
@@ -115,6 +118,11 @@ def walked(tree: Tree) -> Walked:
     """All that stands in a tree at this moment. Raises `BadFolder`, and OSError where its top cannot be listed."""
     with Folders(open_tree(tree)) as folders:
         return scan(tree, folders, Notes(), {}, lambda: None)
+
+
+def unsure(row: Row) -> Row:
+    """The same as it is remembered where it may not be trusted: it never equals what is seen."""
+    return msgspec.structs.replace(row, ctime_ns=UNSURE_NS)
 
 
 def row_of(seen: os.stat_result, top_dev: int) -> Row:

@@ -16,11 +16,10 @@ from msgspec import Struct
 
 from bide.snapshots.known import Known
 from bide.snapshots.manifest import HASH_SIZE, Folder, PackRef, SegmentRef, Unreadable, chunk_id, decode_segment
-from bide.snapshots.scan import Row, Seen, Tree, bytes_of, split
+from bide.snapshots.scan import Seen, Tree, bytes_of, split, unsure
 
 FORMAT = 2
 _INDEX, _BODY = "index", "body."
-_UNKNOWN = 0  # no ctime of a file that stands: such a row never equals what is seen
 
 
 class Kept(Struct, frozen=True, array_like=True):
@@ -244,27 +243,23 @@ def certain(
     ctime moving, and `doubtful` ones by name, are marked so that they never equal what is seen. Not `whole`: the
     folder itself is.
     """
-    unsure = not whole or seen.own.ctime_ns >= before_ns
-    if not unsure and not doubtful and max((row.ctime_ns for row in seen.rows), default=0) < before_ns:
+    doubt = not whole or seen.own.ctime_ns >= before_ns
+    if not doubt and not doubtful and max((row.ctime_ns for row in seen.rows), default=0) < before_ns:
         return content
     names = split(seen.names)
     young = [row.ctime_ns >= before_ns for row in seen.rows]
     if doubtful:
         young = [old or name in doubtful for old, name in zip(young, names, strict=True)]
-    if not unsure and not any(young):
+    if not doubt and not any(young):
         return content
-    rows = tuple(_unsure(row) if old else row for row, old in zip(seen.rows, young, strict=True))
+    rows = tuple(unsure(row) if old else row for row, old in zip(seen.rows, young, strict=True))
     if doubtful:  # nor do they lead other names
         rows = tuple(
             msgspec.structs.replace(row, nlink=0) if name in doubtful else row
             for row, name in zip(rows, names, strict=True)
         )
-    own = _unsure(seen.own) if unsure else seen.own
+    own = unsure(seen.own) if doubt else seen.own
     return bytes_of(Seen(own, rows, seen.names, seen.folders))
-
-
-def _unsure(row: Row) -> Row:
-    return msgspec.structs.replace(row, ctime_ns=_UNKNOWN)
 
 
 def _write(write: Callable[[bytes], int], at: int, content: bytes) -> _Part:

@@ -15,7 +15,7 @@ from bide.snapshots.depot import Depot
 from bide.snapshots.fetch import chunks_in, fetch, unpacked
 from bide.snapshots.index import NO_KEY, NO_OBJECT, Load, Pack, Part
 from bide.snapshots.losses import Damaged, Lost
-from bide.snapshots.manifest import HASH_SIZE, PackRef
+from bide.snapshots.manifest import HASH_SIZE, PackRef, ids_in
 from bide.snapshots.root import Root, itemised, open_root
 
 
@@ -179,7 +179,7 @@ def _unlisted(opened: Root, tree: str) -> dict[bytes, str]:
                     if len(ids) == HASH_SIZE:
                         waiting.add(ids)
                     elif ids:
-                        waiting.update(ids[at : at + HASH_SIZE] for at in range(0, len(ids), HASH_SIZE))
+                        waiting.update(ids_in(ids))
             if len(waiting) >= limits.VERIFY_WINDOW:
                 settle()
     except Damaged:  # the lists that are lost are named where all is itemised

@@ -18,8 +18,8 @@ from bide.snapshots.blobs.base import MARK_KEY
 from bide.snapshots.blobs.http import HttpBlobs
 from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.blobs.opened import open_blobs
-from tests.server.harness import LiveServer, Voice
-from tests.server.test_files import checkpoint
+from tests.server.harness import LiveServer
+from tests.server.test_files import parked_with
 from tests.snapshots.s3_server import KEY, S3Server
 
 ACCESS = {"s3_access_key_id": KEY.id, "s3_secret_access_key": KEY.secret}
@@ -29,20 +29,7 @@ def with_work(server: LiveServer, repo: Path, work: Path) -> str:
     """A parked session with one checkpoint in the server's blobs."""
     (work / "sub").mkdir(parents=True)
     (work / "notes").write_text("three days of work\n")
-    voice = Voice(server, "r", pool="mine")
-    session = str(server.session(repo, pool="mine")["id"])
-    grant = voice.claim()
-    voice.say(grant, {"type": "environment.restored", "source": "fresh", "workspace": {"cwd": "/w"}})
-    prompt = grant["job"]["inputs"][0]["id"]
-    voice.say(
-        grant,
-        {"type": "turn.started", "input_ids": [prompt]},
-        {"type": "user.receipt", "input_id": prompt, "status": "consumed"},
-        {"type": "turn.ended", "result": "completed"},
-    )
-    checkpoint(voice, grant, 1, work)
-    server.post(session, {"type": "user.park"})
-    voice.say(grant, {"type": "session.parked", "checkpoint": 1, "seconds": 0.1})
+    session = parked_with(server, repo, work)
     assert read(server, session) == "three days of work\n"
     return session
 

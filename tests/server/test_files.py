@@ -50,6 +50,25 @@ def checkpoint(voice: Voice, grant: dict[str, Any], n: int, work: Path) -> None:
     assert voice.say(grant, {"type": "checkpoint.saved", "checkpoint": told}).status_code == 200
 
 
+def parked_with(server: LiveServer, repo: Path, work: Path) -> str:
+    """A session that did one turn, saved this folder and was parked."""
+    voice = Voice(server, "r", pool="mine")
+    session = str(server.session(repo, pool="mine")["id"])
+    grant = voice.claim()
+    voice.say(grant, {"type": "environment.restored", "source": "fresh", "workspace": {"cwd": "/w"}})
+    prompt = grant["job"]["inputs"][0]["id"]
+    voice.say(
+        grant,
+        {"type": "turn.started", "input_ids": [prompt]},
+        {"type": "user.receipt", "input_id": prompt, "status": "consumed"},
+        {"type": "turn.ended", "result": "completed"},
+    )
+    checkpoint(voice, grant, 1, work)
+    server.post(session, {"type": "user.park"})
+    voice.say(grant, {"type": "session.parked", "checkpoint": 1, "seconds": 0.1})
+    return session
+
+
 @pytest.fixture(scope="module")
 def saved(server: LiveServer, repo: Path, tmp_path_factory: pytest.TempPathFactory) -> Saved:
     work = tmp_path_factory.mktemp("work")

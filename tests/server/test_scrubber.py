@@ -23,8 +23,8 @@ from bide.store import keyrows
 from bide.store.base import Engine
 from bide.store.sqlite import SqliteStore
 from bide.store.threaded import Store
-from tests.server.harness import LiveServer, Voice
-from tests.server.test_files import checkpoint
+from tests.server.harness import LiveServer
+from tests.server.test_files import parked_with
 from tests.store.story import Clock
 
 
@@ -35,20 +35,7 @@ def parked(tmp_path: Path, repo: Path) -> tuple[LiveServer, str]:
     work = tmp_path / "work"
     (work / "sub").mkdir(parents=True)
     (work / "precious").write_bytes(secrets.token_bytes(5000))
-    voice = Voice(server, "r", pool="files")
-    session = server.session(repo, pool="files")["id"]
-    grant = voice.claim()
-    voice.say(grant, {"type": "environment.restored", "source": "fresh", "workspace": {"cwd": "/w"}})
-    prompt = grant["job"]["inputs"][0]["id"]
-    voice.say(
-        grant,
-        {"type": "turn.started", "input_ids": [prompt]},
-        {"type": "user.receipt", "input_id": prompt, "status": "consumed"},
-        {"type": "turn.ended", "result": "completed"},
-    )
-    checkpoint(voice, grant, 1, work)
-    server.post(session, {"type": "user.park"})
-    voice.say(grant, {"type": "session.parked", "checkpoint": 1, "seconds": 0.1})
+    session = parked_with(server, repo, work)
     server.stop()
     return server, session
 
