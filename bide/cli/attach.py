@@ -58,10 +58,12 @@ async def _attach(session: str, verbose: bool, flags: Flags) -> None:
         out.tell("Type a message, or /help.")
         following = asyncio.ensure_future(_follow(client, named, verbose, flags))
         talking = asyncio.ensure_future(_talk(client, named))
-        done, rest = await asyncio.wait((following, talking), return_when=asyncio.FIRST_COMPLETED)
-        for task in rest:
-            task.cancel()
-        await asyncio.gather(*rest, return_exceptions=True)
+        try:
+            done, _ = await asyncio.wait((following, talking), return_when=asyncio.FIRST_COMPLETED)
+        finally:  # also on Ctrl-C: a reader must not outlive the connection it reads
+            for task in (following, talking):
+                task.cancel()
+            await asyncio.gather(following, talking, return_exceptions=True)
         for task in done:
             task.result()
 
