@@ -13,6 +13,7 @@ from bide.core.quantities import span as span
 
 _UNITS = {"s": 1.0, "m": MINUTE, "h": HOUR, "d": DAY, "w": 7 * DAY}
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhdw])")
+_PARTS = re.compile(rf"(?:{_PART.pattern} ?)+")
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(?:bytes?|([kmgt]?)(i?b)?)")
 _SPOKEN = re.compile(r"([0-9]+(?:\.[0-9]+)?|an?) ?(second|minute|hour|day|week)s?")
 _CLOCK = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])|(1[0-2]|0?[1-9])(?::([0-5][0-9]))? ?([ap])m|(noon)")
@@ -49,8 +50,9 @@ def moment(text: str, now: datetime, zone: tzinfo | None = None) -> datetime:
     """The moment in UTC that `in 3 days`, `+3d`, `monday 09:00`, `tomorrow`, `18:30` or an ISO 8601 time means.
 
     What names no zone is read in `zone` (None: this machine's), by its clock on that day, summer time or not. A day
-    without a time means the end of that day; the name of a day is the next one that is not over. Of a time that the
-    clock shows twice that day the later is meant, and one that it leaves out is as much later as it leaves out.
+    without a time means the end of that day; the name of a day is the next one that is not over, and with `next` never
+    today. Of a time that the clock shows twice that day the later is meant, and one that it leaves out is as much later
+    as it leaves out.
     Raises ValueError with a sentence.
     """
     given, now = " ".join(text.strip().lower().split()), now.astimezone(UTC)
@@ -77,7 +79,7 @@ def _after(given: str, now: datetime) -> datetime | None:
     if spoken := _SPOKEN.fullmatch(said):
         number = "1" if spoken[1] in ("a", "an") else spoken[1]
         said = f"{number}{spoken[2][0]}"
-    elif said == given and not _PART.fullmatch(given):
+    elif said == given and not _PARTS.fullmatch(given):
         return None
     return now + timedelta(seconds=duration(said))
 
@@ -98,7 +100,7 @@ def _on_a_day(given: str, now: datetime, zone: tzinfo | None) -> datetime | None
     start = datetime.combine(here.date(), time())
     named = [name for name in _DAYS if day in (name, name[:3])]
     if named:
-        start += timedelta(days=(_DAYS.index(named[0]) - here.weekday()) % 7)
+        start += timedelta(days=(_DAYS.index(named[0]) - here.weekday()) % 7 or 7 * ("next" in given.split()))
         repeat = 7
     elif day in ("", "today", "tomorrow") and (day or clock):
         start += timedelta(days=day == "tomorrow")
@@ -110,14 +112,13 @@ def _on_a_day(given: str, now: datetime, zone: tzinfo | None) -> datetime | None
 
 
 def _split(given: str) -> tuple[str, time | None]:
-    """`monday at 9 am` as its day and its time; all of it is the day where it ends in no time."""
-    words = given.split()
-    for place in range(len(words)):
-        clock = _CLOCK.fullmatch(" ".join(words[place:]))
-        if clock is not None:
-            day = words[:place]
-            return " ".join(day[:-1] if day and day[-1] == "at" else day), _read(clock)
-    return given, None
+    """`next monday at 9 am` or `9 am on monday` as its day and its time; all of it is the day where it has no time."""
+    words = [word for word in given.split() if word not in ("at", "on", "next")]
+    for place in range(len(words) + 1):
+        for clock, day in ((words[place:], words[:place]), (words[:place], words[place:])):
+            if found := _CLOCK.fullmatch(" ".join(clock)):
+                return " ".join(day), _read(found)
+    return " ".join(words), None
 
 
 def _read(clock: re.Match[str]) -> time:
@@ -139,12 +140,20 @@ def _end_of(day: datetime, zone: tzinfo | None) -> datetime:
 def _in_zone(plain: datetime, zone: tzinfo | None) -> datetime:
     """The later of what the clock can mean: keeping too long harms nobody."""
     readings = (plain.replace(fold=0), plain.replace(fold=1))
-    return max((one.replace(tzinfo=zone) if zone else one.astimezone()).astimezone(UTC) for one in readings)
+    try:
+        return max((one.replace(tzinfo=zone) if zone else one.astimezone()).astimezone(UTC) for one in readings)
+    except ValueError as error:
+        if 1 < plain.year < 9999:  # no zone at all, as in `local`
+            return plain.replace(tzinfo=UTC)
+        raise OverflowError from error
 
 
 def local(moment: datetime, zone: tzinfo | None = None) -> datetime:
-    """The moment by the clock of the zone."""
-    return moment.astimezone(zone)
+    """The moment by the clock of the zone; by that of UTC where this machine's zone is no time zone at all."""
+    try:
+        return moment.astimezone(zone)
+    except ValueError:  # TZ can name an offset of days
+        return moment.astimezone(UTC)
 
 
 def parsed(text: str | None) -> datetime | None:

@@ -289,6 +289,7 @@ STOP_LOOK_S = 0.2  # how often who waits for its children looks whether it is to
 READ_FILE_BYTES = 8 * MIB  # read at once from a long file: few calls, and several chunks at a time
 READ_TRIES_MAX = 3  # a file that changes under each of these reads is kept as last read, and named
 RACY_NS = 20_000_000  # a file changed this shortly before a capture may change again within the same clock tick
+RACY_WHOLE_NS = 1_000_000_000  # the same where a ctime is a whole second: its file system may count no finer
 FOLDERS_OPEN_MAX = 64  # folder handles held while walking, however deep the tree
 HEALED_NAMED_MAX = 5  # entries of a folder that somebody had changed, named to people; the rest are counted
 NOTES_MAX = 1000  # entries not kept, or warnings, named one by one; the rest are counted

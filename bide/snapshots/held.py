@@ -30,7 +30,7 @@ from bide.snapshots.manifest import (
 from bide.snapshots.root import Root
 from bide.snapshots.scan import Row, Seen, bytes_of, open_tree, row_of, seen_of, unsure
 from bide.snapshots.standing import Difference, tree_of
-from bide.snapshots.statcache import Keeping, Kept, Memory, forget, head_of, keep
+from bide.snapshots.statcache import Keeping, Kept, Memory, forget, head_of, keep, young
 
 
 class _Part(Struct, frozen=True, array_like=True):
@@ -203,7 +203,7 @@ def _seen(fd: int, folder: Folder, known: Mapping[bytes, Row], top_dev: int) -> 
     """A folder as a scan sees it."""
     before_ns = time.time_ns() - limits.RACY_NS
     own = row_of(os.fstat(fd), top_dev)
-    if (stat.S_IMODE(own.mode), own.mtime_ns) != (folder.mode, folder.mtime_ns) or own.ctime_ns >= before_ns:
+    if (stat.S_IMODE(own.mode), own.mtime_ns) != (folder.mode, folder.mtime_ns) or young(own, before_ns):
         own = unsure(own)
     wanted = {entry.name: entry for entry in folder.entries}
     rows: list[Row] = []
@@ -221,7 +221,7 @@ def _seen(fd: int, folder: Folder, known: Mapping[bytes, Row], top_dev: int) -> 
                     below.append(name)
                     continue
                 row = row_of(item.stat(follow_symlinks=False), top_dev)
-                row = row if row.ctime_ns < before_ns and _fits(row, entry) else unsure(row)
+                row = row if not young(row, before_ns) and _fits(row, entry) else unsure(row)
             rows.append(row)
             names.append(name)
     return bytes_of(Seen(own, tuple(rows), b"\0".join(names), b"\0".join(below)))

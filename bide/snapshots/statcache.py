@@ -14,9 +14,10 @@ import msgspec
 from blake3 import blake3
 from msgspec import Struct
 
+from bide.core import limits
 from bide.snapshots.known import Known
 from bide.snapshots.manifest import HASH_SIZE, Folder, PackRef, SegmentRef, Unreadable, chunk_id, decode_segment
-from bide.snapshots.scan import Seen, Tree, bytes_of, split, unsure
+from bide.snapshots.scan import Row, Seen, Tree, bytes_of, split, unsure
 
 FORMAT = 2
 _INDEX, _BODY = "index", "body."
@@ -243,16 +244,17 @@ def certain(
     ctime moving, and `doubtful` ones by name, are marked so that they never equal what is seen. Not `whole`: the
     folder itself is.
     """
-    doubt = not whole or seen.own.ctime_ns >= before_ns
-    if not doubt and not doubtful and max((row.ctime_ns for row in seen.rows), default=0) < before_ns:
+    doubt = not whole or young(seen.own, before_ns)
+    newest = max((row.ctime_ns for row in seen.rows), default=0)
+    if not doubt and not doubtful and newest < before_ns - limits.RACY_WHOLE_NS:
         return content
     names = split(seen.names)
-    young = [row.ctime_ns >= before_ns for row in seen.rows]
+    unsafe = [young(row, before_ns) for row in seen.rows]
     if doubtful:
-        young = [old or name in doubtful for old, name in zip(young, names, strict=True)]
-    if not doubt and not any(young):
+        unsafe = [now or name in doubtful for now, name in zip(unsafe, names, strict=True)]
+    if not doubt and not any(unsafe):
         return content
-    rows = tuple(unsure(row) if old else row for row, old in zip(seen.rows, young, strict=True))
+    rows = tuple(unsure(row) if now else row for row, now in zip(seen.rows, unsafe, strict=True))
     if doubtful:  # nor do they lead other names
         rows = tuple(
             msgspec.structs.replace(row, nlink=0) if name in doubtful else row
@@ -260,6 +262,14 @@ def certain(
         )
     own = unsure(seen.own) if doubt else seen.own
     return bytes_of(Seen(own, rows, seen.names, seen.folders))
+
+
+def young(row: Row, before_ns: int) -> bool:
+    """Whether the entry may have changed once more without its ctime moving, at a look that began at `before_ns`, less
+    what a clock's tick takes.
+    """
+    whole = row.ctime_ns % 1_000_000_000 == 0
+    return row.ctime_ns >= before_ns - (limits.RACY_WHOLE_NS if whole else 0)
 
 
 def _write(write: Callable[[bytes], int], at: int, content: bytes) -> _Part:

@@ -22,18 +22,21 @@ WHAT = "the database"
 def hold(path: Path) -> int:
     """A descriptor that keeps every other server away from this database until it is closed, or the process ends.
 
-    Raises `Refused('store_taken')` while another server has it.
+    Raises `Refused('store_taken')` while another server has it, `Refused('store_unavailable')` where it is gone: an empty
+    one in its place would know of no session.
     """
     descriptor = -1
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path.with_name(path.name + ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        if not path.exists() and os.fstat(descriptor).st_size > 0:
+            raise _gone(path)
         os.close(
             os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         )  # ours alone to read, before anything is in
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)  # from now on a missing database is one that is gone
     except BlockingIOError as taken:
         process = os.pread(descriptor, 20, 0).decode("ascii", "replace")
         os.close(descriptor)
@@ -42,12 +45,23 @@ def hold(path: Path) -> int:
             f"Another server (process {process or 'unknown'}) works on {path}.",
             "Stop it, or give this one a --data folder of its own. Servers that share one database need PostgreSQL.",
         ) from taken
+    except Refused:
+        os.close(descriptor)
+        raise
     except OSError as error:
         if descriptor >= 0:
             os.close(descriptor)
         sentence = f"The database {path} cannot be opened: {error.strerror}."
         raise Refused("store_unavailable", sentence, "Check the folder's owner and its free space.") from error
     return descriptor
+
+
+def _gone(path: Path) -> Refused:
+    return Refused(
+        "store_unavailable",
+        f"The database {path} is gone: a server has worked on it before.",
+        f"Put it back, or take {path}.lock away to begin with an empty one.",
+    )
 
 
 def inspect(path: Path, steps: tuple[Step, ...]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from bide import SyncClient
 from bide.core.limits import NAMED_MAX
@@ -10,6 +13,13 @@ from tests.cli.conftest import Bide
 from tests.server.harness import LiveServer, Voice
 from tests.server.test_keyring import start
 from tests.server.test_strays import end, upload
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveServer]:
+    live = LiveServer(tmp_path_factory.mktemp("server"), lease_s=60.0)  # nobody renews here
+    yield live
+    live.stop()
 
 
 def test_what_nobody_needs_is_counted_and_named_and_is_no_damage(server: LiveServer, bide: Bide, repo: Path) -> None:

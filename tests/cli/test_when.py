@@ -70,6 +70,11 @@ def test_what_is_no_duration_is_said_to_be_none(text: str) -> None:
         ("friday 12:00", "2031-04-04 12:00"),  # now is over
         ("2031-03-30 02:30", "2031-03-30 03:30"),  # the clock has no 02:30 that day
         ("sunday 02:30", "2031-03-30 03:30"),
+        ("1h 30m", "2031-03-28 13:30"),
+        ("next monday", "2031-04-01 00:00"),
+        ("next friday 13:00", "2031-04-04 13:00"),  # not today, which is one
+        ("noon tomorrow", "2031-03-29 12:00"),
+        ("9 am on monday", "2031-03-31 09:00"),
     ],
 )  # fmt: skip
 def test_a_moment_is_right_across_the_change_to_summer_time(text: str, local: str) -> None:
@@ -163,6 +168,7 @@ def test_the_zone_of_the_machine_is_used_where_none_is_named(monkeypatch: pytest
         "13 pm",
         "0am",
         "9999-12-31",
+        "0001-01-01T00:00",
         "in 99999 days",
     ],
 )
@@ -208,3 +214,13 @@ def test_sizes_are_read_as_people_write_them(text: str, bytes_: float) -> None:
 def test_what_is_no_size_is_said(text: str) -> None:
     with pytest.raises(ValueError, match="is not a size"):
         when.bytes_of(text)
+
+
+def test_a_machine_whose_zone_is_none_is_on_universal_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "UTC+99")
+    tzset()
+    try:
+        assert when.moment("tomorrow 09:00", SPRING.astimezone(UTC)) == datetime(2031, 3, 29, 9, tzinfo=UTC)
+    finally:
+        monkeypatch.undo()
+        tzset()

@@ -17,7 +17,8 @@ from bide.snapshots.depot import Depot
 from bide.snapshots.held import hold
 from bide.snapshots.keyrings import FileKeyring
 from bide.snapshots.restore import restore
-from bide.snapshots.scan import Tree
+from bide.snapshots.scan import UNSURE_NS, Row, Seen, Tree, bytes_of, seen_of
+from bide.snapshots.statcache import certain
 from bide.snapshots.verify import verify
 from tests.snapshots.depots import Counting, fill, settled
 from tests.snapshots.wild import Wild
@@ -75,6 +76,15 @@ def test_a_file_so_young_that_it_may_change_within_the_same_clock_tick_is_read_a
     opened.clear()
     capture([Tree("w", work)], depot, "s/1-2", parent="s/1-1", cache_dir=tmp_path / "cache")
     assert b"young" in opened
+
+
+def test_where_times_are_whole_seconds_a_file_is_young_for_a_second() -> None:
+    second = 10**9
+    rows = tuple(Row(0o100644, 1, 0, at, 1, 1, 0) for at in (7 * second, 7 * second + 1, 8 * second))
+    seen = Seen(Row(0o40755, 1, 0, second, 1, 1, 0), rows, b"whole\0finer\0next", b"")
+    held = seen_of(certain(bytes_of(seen), seen, 8 * second - 1))
+    assert [row.ctime_ns for row in held.rows] == [UNSURE_NS, 7 * second + 1, UNSURE_NS]
+    assert certain(bytes_of(seen), seen, 10 * second) == bytes_of(seen)
 
 
 def _cut(content: bytes) -> bytes:

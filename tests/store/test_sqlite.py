@@ -198,6 +198,17 @@ def test_a_database_of_another_program_is_refused_and_left_alone(opened: Open, p
     assert files(path) == before
 
 
+def test_a_database_that_is_gone_is_not_begun_anew_in_silence(opened: Open, path: Path) -> None:
+    opened().close()
+    path.rename(path.with_name("moved"))
+    no = refusal(opened)
+    assert "is gone" in no.sentence
+    assert f"{path}.lock" in no.hint
+    assert not path.exists()
+    path.with_name("moved").rename(path)
+    opened().close()
+
+
 def test_a_folder_that_cannot_hold_a_database_is_named(path: Path, opened: Open) -> None:
     path.parent.write_text("in the way")
     no = refusal(opened)
