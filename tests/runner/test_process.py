@@ -333,11 +333,9 @@ async def test_orphans_are_reaped_while_the_session_lives(choice: Choice, root: 
         await until(lambda: not process.running() or all("true" not in one.argv for one in process.running()))
         parent = process.init
         assert parent
-
-        def children() -> set[str]:
-            return {Path(f"/proc/{pid}/stat").read_text().split()[2] for pid in children_of(parent.pid)}
-
-        await until(lambda: "Z" not in children())
+        await until(
+            lambda: "Z" not in [procfs.state(one) for pid in children_of(parent.pid) if (one := procfs.ident(pid))]
+        )
 
 
 @pytest.mark.parametrize("choice", [WORKS[rung] for rung in SHUT_IN], ids=SHUT_IN)
