@@ -56,7 +56,7 @@ class Witness:
     def _look(self) -> None:
         acting: dict[bytes, dict[bytes, int]] = {}
         for pid, words, variables in _all():
-            if b"scripted.py" in words and (mark := _value(variables, MARK)) and _state(pid) not in "TtZX":
+            if b"scripted.pyz" in words and (mark := _value(variables, MARK)) and _state(pid) not in "TtZX":
                 acting.setdefault(_value(variables, SESSION), {})[mark] = pid
         self.looks += 1
         for session, pids in acting.items():

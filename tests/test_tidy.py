@@ -33,7 +33,7 @@ GIVEN = {
 
 BOUND = re.compile(r"_?[A-Z][A-Z0-9_]*_(S|MS|MAX|MIN|BYTES|CHARS)")
 # Programs that run without bide, on the Python of a session's machine: they cannot import a bound.
-ALONE = {"bide/drivers/scripted/program.py", "bide/runner/shim.py"}
+ALONE = {"bide/drivers/scripted/processes.py", "bide/runner/shim.py"}
 
 LEFTOVER = re.compile(r"\b(FIX" + "ME|TO" + r"DO)\b")
 MACHINE_PATH = re.compile(r"(?<![\w>})./-])/(?:work/[a-z.]|root/\.?[a-z]|home/(?!bide\b)[a-z]+/|Users/[a-z]+/|tmp/w/)")

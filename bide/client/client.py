@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
-import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 from urllib.parse import quote
@@ -15,17 +12,16 @@ from bide.client import shapes
 from bide.client.archives import Archives
 from bide.client.connection import Connection, find
 from bide.client.erasing import Erasing
-from bide.client.follow import Trouble, follow
+from bide.client.log import Log
+from bide.client.steering import Steering
 from bide.client.transport import Transport
 from bide.core import ids, limits
-from bide.core.nouns import Delivery
-from bide.core.refusals import Kind, Refused
+from bide.core.refusals import Refused
 
-_TRANSCRIPT = ("assistant.", "tool.", "cost", "raw")  # these never change what a session is shown as
 _LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-class Client(Erasing, Archives):
+class Client(Steering, Log, Archives, Erasing):
     """A connection to one server, as an async context manager.
 
     Every method raises `Refused` (code, sentence, hint) for what the server refuses, and `Refused('unreachable')` when
@@ -109,10 +105,6 @@ class Client(Erasing, Archives):
         query: dict[str, str | int] = {**named, "limit": limit}
         return cast("shapes.Items[shapes.Session]", await self._transport.ask("GET", "/v1/sessions", query=query))
 
-    async def session(self, session: str) -> shapes.Session:
-        """One session, with all that is needed to go on with it."""
-        return cast("shapes.Session", await self._transport.ask("GET", f"/v1/sessions/{_id(session)}"))
-
     async def inputs(self, session: str) -> list[shapes.Receipt]:
         """What people sent in, in order of acceptance."""
         return await self._all(f"/v1/sessions/{_id(session)}/inputs")
@@ -134,154 +126,6 @@ class Client(Erasing, Archives):
     async def question(self, question: str) -> shapes.Question:
         """One question, and what became of it."""
         return cast("shapes.Question", await self._transport.ask("GET", f"/v1/questions/{_id(question)}"))
-
-    # -- inputs -------------------------------------------------------------------------------------------------------
-
-    async def post(self, session: str, events: Sequence[Mapping[str, Any]], *, key: str = "") -> list[shapes.Receipt]:
-        """Posts inputs to a session's log. The same `key` is the same inputs, however often they are posted."""
-        given = events if key else [{"id": _fresh(), **event} for event in events]  # so that a repeat is known as one
-        path = f"/v1/sessions/{_id(session)}/events"
-        answer = await self._transport.ask("POST", path, body={"events": given}, key=key)
-        return cast("list[shapes.Receipt]", answer["inputs"])
-
-    async def send(self, session: str, text: str, *, delivery: Delivery = "next_turn", key: str = "") -> shapes.Receipt:
-        """Sends a message: at the end of the turn, into it (`steer`), or instead of it (`interrupt`)."""
-        return await self._one(session, key, type="user.message", text=text, delivery=delivery)
-
-    async def interrupt(self, session: str, *, drop_queued: bool = False, key: str = "") -> shapes.Receipt:
-        """Stops the running turn; the session goes on with what comes next."""
-        return await self._one(session, key, type="user.interrupt", drop_queued=drop_queued)
-
-    async def answer(
-        self,
-        question: str,
-        text: str = "",
-        *,
-        choices: Sequence[str] = (),
-        decline: bool = False,
-        via: str = "api",
-        key: str = "",
-    ) -> shapes.Receipt:
-        """Answers a question, or declines to."""
-        body = {"text": text, "choices": list(choices), "decline": decline, "via": via}
-        path = f"/v1/questions/{_id(question)}/answer"
-        answer = await self._transport.ask("POST", path, body=body if key else {"id": _fresh(), **body}, key=key)
-        return cast("shapes.Receipt", answer)
-
-    async def cancel(self, session: str, *, key: str = "") -> shapes.Receipt:
-        """Stops the session, saves it, and ends it as cancelled."""
-        return await self._one(session, key, type="user.cancel")
-
-    async def park(self, session: str, *, key: str = "") -> shapes.Receipt:
-        """Saves everything and frees the runner."""
-        return await self._one(session, key, type="user.park")
-
-    async def resume(self, session: str, *, key: str = "") -> shapes.Receipt:
-        """Brings a parked session back to a runner."""
-        return await self._one(session, key, type="user.resume")
-
-    async def extend(self, session: str, until: str, *, key: str = "") -> shapes.Receipt:
-        """Keeps a parked or ended session until then (RFC 3339 with a zone)."""
-        return await self._one(session, key, type="user.extend", until=until)
-
-    async def fork(
-        self, session: str, *, checkpoint: int | None = None, title: str = "", text: str = "", key: str = ""
-    ) -> shapes.Session:
-        """Begins another session with a checkpoint, by default the newest; with a `text` it goes to work at once."""
-        body: dict[str, Any] = {"checkpoint": checkpoint, "title": title, "text": text}
-        path = f"/v1/sessions/{_id(session)}/fork"
-        answer = await self._transport.ask("POST", path, body=body if key else {"id": _fresh(), **body}, key=key)
-        return cast("shapes.Session", answer)
-
-    async def rewind(self, session: str, checkpoint: int, *, key: str = "") -> shapes.Receipt:
-        """Takes the session back to one of its checkpoints; what came after stays reachable by another rewind."""
-        return await self._one(session, key, type="user.rewind", checkpoint=checkpoint)
-
-    # -- the log ------------------------------------------------------------------------------------------------------
-
-    async def events(self, session: str, *, after: int = 0, limit: int = 100) -> shapes.Items[shapes.Event]:
-        """A page of the log, from a place on."""
-        path = f"/v1/sessions/{_id(session)}/events"
-        answer = await self._transport.ask("GET", path, query={"after": after, "limit": limit})
-        return cast("shapes.Items[shapes.Event]", answer)
-
-    async def history(self, session: str, *, after: int = 0) -> AsyncGenerator[shapes.Event, None]:
-        """All events there are now, from a place on."""
-        cursor: str | None = str(after)
-        while cursor is not None:
-            page = await self.events(session, after=int(cursor), limit=limits.LIST_MAX)
-            for event in page["items"]:
-                yield event
-            cursor = page["next"]
-
-    async def follow(
-        self, session: str, *, after: int = 0, until_ended: bool = False, on_trouble: Trouble | None = None
-    ) -> AsyncGenerator[shapes.Event, None]:
-        """All events from a place on and then those that come, each once, across cuts and restarts of the server.
-
-        With `until_ended` it is over when the session has ended and no event is left; else it never is.
-        `on_trouble` hears, in a sentence, when the server is out of reach.
-        """
-        cursor, ended = after, False
-        async with aclosing(follow(self._transport, _id(session), after, on_trouble=on_trouble)) as batches:
-            async for batch in batches:
-                for event in batch:
-                    cursor, ended = event["seq"], ended or event["type"] == "session.ended"
-                    yield event
-                if until_ended and (ended or not batch):
-                    now = await self._look(session)  # an old end may have been followed by a new beginning
-                    if now is not None and now["shown"] == "ended" and now["last_seq"] <= cursor:
-                        return
-                    ended = now is None or now["shown"] == "ended"
-
-    async def wait_for(
-        self,
-        session: str,
-        *words: str,
-        timeout_s: float | None = None,
-        on_change: Callable[[shapes.Session], None] | None = None,
-        on_trouble: Trouble | None = None,
-    ) -> shapes.Session:
-        """Returns the session once it is shown as one of the words, or has ended: look at its `shown`.
-
-        What counts is what the session is, not what its log tells of earlier times. `on_change` hears of every other
-        word on the way. Raises `Refused('timed_out')` after `timeout_s` seconds; None waits for as long as it takes.
-        """
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await self._wait_for(session, words, on_change, on_trouble)
-        except TimeoutError:
-            sentence = f"Session {session} was not shown as {' or '.join(words)} within {timeout_s:g} s."
-            raise Refused("timed_out", sentence) from None
-
-    async def _wait_for(
-        self,
-        session: str,
-        words: Sequence[str],
-        on_change: Callable[[shapes.Session], None] | None,
-        on_trouble: Trouble | None,
-    ) -> shapes.Session:
-        found = await self.session(session)
-        looked, shown = time.monotonic(), ""
-        async with aclosing(follow(self._transport, session, found["last_seq"], on_trouble=on_trouble)) as batches:
-            while found["shown"] not in (*words, "ended"):
-                if found["shown"] != shown and on_change is not None:
-                    on_change(found)
-                shown = found["shown"]
-                batch = await anext(batches)
-                told = any(not event["type"].startswith(_TRANSCRIPT) for event in batch)
-                if told or time.monotonic() - looked > limits.LOOK_AGAIN_S:
-                    found, looked = await self._look(session) or found, time.monotonic()
-        return found
-
-    async def _look(self, session: str) -> shapes.Session | None:
-        """The session, or None while the server is away: who follows its log is patient."""
-        try:
-            return await self.session(session)
-        except Refused as refused:
-            if refused.kind is not Kind.UNREACHABLE:
-                raise
-            return None
 
     # -- the fleet ----------------------------------------------------------------------------------------------------
 
@@ -344,9 +188,6 @@ class Client(Erasing, Archives):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    async def _one(self, session: str, key: str, **event: Any) -> shapes.Receipt:
-        return (await self.post(session, [event], key=key))[0]
-
     async def _all(self, path: str, **query: str) -> list[Any]:
         """Every item of a list, page by page."""
         found: list[Any] = []
@@ -356,11 +197,6 @@ class Client(Erasing, Archives):
             found += page["items"]
             cursor = page["next"]
         return found
-
-
-def _fresh() -> str:
-    """The id of a new input, chosen here."""
-    return ids.mint(time.time(), secrets.token_hex(16))
 
 
 def _drain(runner: str) -> str:

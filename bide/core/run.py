@@ -17,15 +17,16 @@ from bide.core import runtime as r
 from bide.core.deliveries import Deliveries
 from bide.core.hearing import fact_of, ready_facts, restored_facts
 from bide.core.kept import Kept
+from bide.core.leaving import Leaving
 from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
 from bide.core.outbox import Outbox
 from bide.core.recovery import GO_ON, UNHEARD
 from bide.core.saver import Saver
 from bide.core.session import RUNTIME_INPUTS, Pending
 from bide.core.toolcalls import ToolCalls
+from bide.core.turns import Turns
 from bide.core.wire import Granted, News
 
-Goal = Literal["", "park", "finish", "cancel", "fail"]
 TOO_MUCH = "Delete what can be made again, such as build outputs and caches."
 
 
@@ -42,24 +43,17 @@ class Run:
         self.adopted = grant.adopted_from > 0
         self.runtime: Literal["none", "starting", "idle", "working", "stopping"] = "none"
         self.runtime_until = 0.0  # deadline of starting and of an interrupt under way
-        self.interrupting = False
-        self.interrupts: list[str] = []  # whose receipts wait for the turn's end
         self.tries = 0  # runtime starts that led nowhere
         self.can = r.Capabilities()
         self.version = ""
         self.conversation = job.runtime_session_id
         self.isolation = ""
         self.cursor = job.cursor
-        self.turn, self.turn_open = job.turn, False
-        self.goal: Goal = ""
-        self.goal_text = ""
-        self.goal_at = 0.0
-        self.cut_short = False  # a drain interrupted a turn: it goes on elsewhere by itself
-        self.parking_told = self.cancel_told = False
-        self.resumed_midway = False  # the restored conversation holds an input whose turn never ended
         every = job.limits["checkpoint_interval_s"]
         self.saver = Saver(self.session, self.epoch, job.checkpoint, every, now, job.checkpoint_n)
         self.outbox = Outbox(self.session, self.epoch)
+        self.turns = Turns(self.outbox, self.saver, job.turn)
+        self.leaving = Leaving(self.outbox, self.saver, self.turns)
         self.deliveries = Deliveries(self.outbox, self.saver, job.report)
         self.tools = ToolCalls(self.outbox, job.blocking)
         self.record, self.receipt = self.outbox.record, self.outbox.receipt
@@ -74,32 +68,19 @@ class Run:
         """New inputs, and whether to park or to cancel."""
         self.cursor = max(self.cursor, news.cursor)
         self.hear_inputs(news.inputs, now)
-        if news.parking and not self.parking_told:
-            self.set_goal("park", news.parking)
-        elif not news.parking and self.parking_told and self.goal == "park" and not self.outbox.closed:
-            self.goal = ""  # the server gave this park up; it will be asked for again
-        self.parking_told = bool(news.parking)
-        self.cancel_told = news.cancelling
-        if news.cancelling:
-            self.set_goal("cancel", "Cancelled.")
+        self.leaving.hear(news)
         self.go_on(now)
-
-    def set_goal(self, goal: Goal, text: str) -> None:
-        """Cancel beats everything, everything beats park."""
-        rank: tuple[Goal, ...] = ("", "park", "finish", "fail", "cancel")
-        if rank.index(goal) > rank.index(self.goal) and not self.outbox.closed:
-            self.goal, self.goal_text, self.saver.not_before = goal, text, 0.0
 
     def interrupt_for_drain(self, now: float) -> None:
         """Stops a running turn because the runner must go."""
-        if self.runtime == "working" and self.turn_open:
-            self.cut_short = self.cut_short or not self.interrupting
+        if self.runtime == "working" and self.turns.open:
+            self.turns.leave_off()
             self._interrupt_turn(f"drain-{self.epoch}", now)
 
     def end_runtime(self, *, force: bool) -> None:
         """Ends the runtime whatever it does; what it leaves behind is taken up later."""
         if self.runtime in ("starting", "idle", "working"):
-            self.cut_short = self.cut_short or (self.turn_open and not self.interrupting)
+            self.turns.leave_off()
             self.runtime, self.runtime_until = "stopping", 0.0
             self.out.append(e.Stop(session=self.session, epoch=self.epoch, force=force))
 
@@ -116,19 +97,16 @@ class Run:
     def _interrupt(self, pending: Pending, now: float) -> None:
         if pending.drop_queued:
             self.deliveries.drop(pending.seq)
-        self.cut_short = self.resumed_midway = False  # what a person stops does not go on by itself
-        if self.runtime == "working" and self.turn_open:
-            self.receipt(pending.id, "delivered", how="interrupt", turn=self.turn)
-            self.interrupts.append(pending.id)
-            self._interrupt_turn(pending.id, now)
-        elif self.turn_open:  # its runtime is gone, or going: the turn is closed when that is known
-            self.interrupts.append(pending.id)
-        else:
+        self.turns.stopped_by(pending.id)
+        if not self.turns.open:
             self.receipt(pending.id, "consumed", how="nothing was running")
+        elif self.runtime == "working":  # else it is gone, or going: the turn is closed when that is known
+            self.receipt(pending.id, "delivered", how="interrupt", turn=self.turns.n)
+            self._interrupt_turn(pending.id, now)
 
     def _interrupt_turn(self, request_id: str, now: float) -> None:
-        if not self.interrupting:
-            self.interrupting = True
+        if not self.turns.stopping:
+            self.turns.stopping = True
             self.runtime_until = now + INTERRUPT_S
             self._tell(r.Interrupt(request_id=request_id))
 
@@ -143,12 +121,12 @@ class Run:
             self.record(fact)
         self.deliveries.preamble += (*done.notes, *done.found)
         self.isolation = done.isolation
-        found = self.deliveries.settle(done.memory or frozenset(), "found in the restored conversation", self.turn)
+        found = self.deliveries.settle(done.memory or frozenset(), "found in the restored conversation", self.turns.n)
         if self.adopted:
             found = self._close_what_was_open(done.memory)
         if found:
             self.deliveries.preamble.append(GO_ON)
-            self.resumed_midway = not self.deliveries.queue
+            self.turns.resumed_midway = not self.deliveries.queue
         self.go_on(now)
 
     def _close_what_was_open(self, memory: frozenset[str] | None) -> bool:
@@ -156,12 +134,12 @@ class Run:
         if memory is None:
             self.deliveries.doubt("its runner was restarted, and the runtime's state cannot be read")
         self.deliveries.requeue()
-        going_on = (self.turn_open or self.cut_short) and not self.interrupts
-        if self.turn_open:
+        going_on = (self.turns.open or self.turns.cut_short) and not self.turns.interrupts
+        if self.turns.open:
             self.record(f.RuntimeExited(reason="its runner was restarted"))
             self.record(UNHEARD)
-            self._close_turn("interrupted")
-        self.cut_short = False
+            self.turns.close("interrupted")
+        self.turns.cut_short = False
         return going_on
 
     def not_restored(self, failed: e.NotRestored, now: float) -> None:
@@ -182,10 +160,10 @@ class Run:
             case r.Ready():
                 self._ready(event)
             case r.Busy():
-                if not self.turn_open and self.runtime == "idle":
+                if not self.turns.open and self.runtime == "idle":
                     self._open_turn(())
             case r.Consumed(input_id=input_id):
-                self.deliveries.took(input_id, "", self.turn)
+                self.deliveries.took(input_id, "", self.turns.n)
             case r.Idle():
                 self._idle(event, now)
             case r.Exited() | r.Glimpsed():
@@ -197,18 +175,18 @@ class Run:
 
     def exited(self, reason: str, memory: frozenset[str] | None, now: float) -> None:
         """The process is gone. `memory` is what its state on disk contains, None when that cannot be read."""
-        wanted = self.runtime == "stopping" or self.interrupting  # one that ignored an interrupt was ended by us
+        wanted = self.runtime == "stopping" or self.turns.stopping  # one that ignored an interrupt was ended by us
         self.tools.finish = None
         was, self.runtime, self.runtime_until = self.runtime, "none", 0.0
         if was == "none":
             return
         self.record(f.RuntimeExited(reason=reason))
-        self.deliveries.settle(memory or frozenset(), "found in its conversation after it ended", self.turn)
+        self.deliveries.settle(memory or frozenset(), "found in its conversation after it ended", self.turns.n)
         if memory is None:
             self.deliveries.doubt("the runtime ended, and its state cannot be read")
         self.deliveries.requeue()
-        if self.turn_open:
-            self._close_turn("interrupted" if wanted else "failed", reason)
+        if self.turns.open:
+            self.turns.close("interrupted" if wanted else "failed", reason)
         if not wanted:
             self._ended_by_itself(reason)
         self.go_on(now)
@@ -221,21 +199,24 @@ class Run:
     def captured(self, done: e.Captured, now: float) -> None:
         """A checkpoint is saved and verified."""
         self.record(self.saver.saved(done, self.version, now, self.wall))
-        if self.goal and self.saver.final:
-            self._last_word(now)
+        if self.leaving.goal and self.saver.final:
+            assert self.saver.last is not None
+            self.record(self.leaving.last_word(self.saver.last.n, now))
+            self._leave()
         self.go_on(now)
 
     def not_captured(self, failed: e.NotCaptured, now: float) -> None:
         """A checkpoint failed. Too much in the workspace is told once, and again where somebody asked for a park."""
-        told, parks = self.saver.over, self.goal == "park" and self.parking_told
-        fact = self.saver.not_saved(failed, now, patient=not self.goal or parks or self.goal == "finish")
+        leaving, told = self.leaving, self.saver.over
+        parks = leaving.goal == "park" and leaving.parking
+        fact = self.saver.not_saved(failed, now, patient=parks or leaving.goal in ("", "finish"))
         if not (self.saver.over and told) or parks:
             self.record(fact)
         if self.saver.over and not told:
             self.deliveries.preamble.append(f"{failed.reason} {TOO_MUCH}")
-        if self.saver.over and self.goal == "finish":
-            self.goal = ""
-            self.record(f.Note(text=f"It does not end before it can be saved: {self.goal_text}", code="not_finished"))
+        if self.saver.over and leaving.goal == "finish":
+            leaving.goal = ""
+            self.record(f.Note(text=f"It does not end before it can be saved: {leaving.text}", code="not_finished"))
         self.go_on(now)
 
     # -- the parts ----------------------------------------------------------------------------------------------------
@@ -248,18 +229,20 @@ class Run:
         if self.frozen_at or self.outbox.closed or self.place != "here":
             return
         # Before the next turn begins, so that the end of this one is saved; it delays no input but the first.
-        if (not self.goal or (self.goal == "park" and self.turn_open)) and self.saver.due(now, self.turn_open):
-            self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n))
-        if self.goal:
+        if (not self.leaving.goal or (self.leaving.goal == "park" and self.turns.open)) and self.saver.due(
+            now, self.turns.open
+        ):
+            self.out.append(self.saver.begin(self.turns.n, self.turns.open, self.outbox.n))
+        if self.leaving.goal:
             self._towards_goal(now)
         elif self.runtime == "none":
             self._spawn(now)
         elif self.runtime == "idle" and now >= self.saver.holds_until:
             if self.deliveries.queue:
                 self._deliver(self.deliveries.queue[0])
-            elif self.resumed_midway:
+            elif self.turns.resumed_midway:
                 self._nudge(now)
-        elif self.runtime == "working" and self.deliveries.queue and self.turn_open:
+        elif self.runtime == "working" and self.deliveries.queue and self.turns.open:
             self._into_turn(now)
 
     def tick(self, now: float) -> None:
@@ -277,22 +260,22 @@ class Run:
         if self.frozen_at:
             return min([*times, self.frozen_at + FROZEN_S])
         times += [at for at in (self.deadline, self.runtime_until) if at > 0]
-        if self.runtime == "idle" and self.deliveries.queue and not self.goal and self.saver.holds_until:
+        if self.runtime == "idle" and self.deliveries.queue and not self.leaving.goal and self.saver.holds_until:
             times.append(self.saver.holds_until)
         if self.place == "here":
-            times += self.saver.next_times(self.goal, self.turn_open, running=self.runtime != "none")
+            times += self.saver.next_times(self.leaving.goal, self.turns.open, running=self.runtime != "none")
         return min(times)
 
     def _towards_goal(self, now: float) -> None:
         if self.runtime == "working":
-            if self.goal != "park":
-                self._interrupt_turn(f"{self.goal}-{self.epoch}", now)
+            if self.leaving.goal != "park":
+                self._interrupt_turn(f"{self.leaving.goal}-{self.epoch}", now)
         elif self.runtime in ("idle", "starting"):
-            self.runtime, self.runtime_until, self.goal_at = "stopping", 0.0, now
+            self.runtime, self.runtime_until, self.leaving.since = "stopping", 0.0, now
             self.out.append(e.Stop(session=self.session, epoch=self.epoch))
         elif self.runtime == "none" and self.saver.under_way is None and now >= self.saver.not_before:
-            self.goal_at = self.goal_at or now
-            self.out.append(self.saver.begin(self.turn, self.turn_open, self.outbox.n, final=True))
+            self.leaving.since = self.leaving.since or now
+            self.out.append(self.saver.begin(self.turns.n, self.turns.open, self.outbox.n, final=True))
 
     def _spawn(self, now: float) -> None:
         self.runtime, self.runtime_until, self.saver.final = "starting", now + SPAWN_S, False
@@ -310,13 +293,13 @@ class Run:
 
     def _deliver(self, pending: Pending) -> None:
         self._open_turn((pending.id,))
-        self.deliveries.tell(pending, "next_turn", self.turn)
-        self.resumed_midway = False
+        self.deliveries.tell(pending, "next_turn", self.turns.n)
+        self.turns.resumed_midway = False
         self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble=self.deliveries.preface()))
 
     def _nudge(self, now: float) -> None:
         """A bide-authored word where nobody's input is due, so that a turn cut short is taken up again."""
-        self.resumed_midway = False
+        self.turns.resumed_midway = False
         self._open_turn(())
         self.deliveries.preamble = self.deliveries.preamble or [GO_ON]
         input_id = ids.mint(now + self.wall, self.session, self.epoch, "go on", self.outbox.n)
@@ -328,35 +311,26 @@ class Run:
         if queue[0].delivery == "interrupt":
             self._interrupt_turn(queue[0].id, now)
             return
-        for pending in [p for p in queue if p.delivery == "steer" and self.can.steer and not self.interrupting]:
-            self.deliveries.tell(pending, "steer", self.turn)
+        for pending in [p for p in queue if p.delivery == "steer" and self.can.steer and not self.turns.stopping]:
+            self.deliveries.tell(pending, "steer", self.turns.n)
             self._tell(r.Steer(input_id=pending.id, text=pending.text))
 
     def _open_turn(self, input_ids: tuple[str, ...]) -> None:
-        self.turn, self.turn_open, self.runtime = self.turn + 1, True, "working"
-        self.saver.disturbed()
-        self.record(f.TurnStarted(input_ids=input_ids))
-
-    def _close_turn(self, result: Literal["completed", "interrupted", "failed"], detail: str = "") -> None:
-        self.turn_open = self.interrupting = False
-        for input_id in self.interrupts:
-            self.receipt(input_id, "consumed", how=f"stopped turn {self.turn}", turn=self.turn)
-        self.interrupts.clear()
-        self.record(f.TurnEnded(result=result, detail=detail if result == "failed" else ""))
-        self.saver.turn_over()
+        self.runtime = "working"
+        self.turns.begin(input_ids)
 
     def _idle(self, event: r.Idle, now: float) -> None:
         if self.runtime == "working":
             self.runtime, self.runtime_until = "idle", 0.0
-        if not self.turn_open:
+        if not self.turns.open:
             return
         self.tries = 0
         self.deliveries.doubt("the turn ended, and its state does not show the input")
         if event.result == "interrupted":
             self.tools.finish = None
         else:
-            self.cut_short = False
-        self._close_turn(event.result, event.detail)
+            self.turns.cut_short = False
+        self.turns.close(event.result, event.detail)
         self._finish_if_asked()
 
     def _finish_if_asked(self) -> None:
@@ -366,7 +340,7 @@ class Run:
         if self.deliveries.queue or self.tools.blocking:
             self.record(f.Note(text=f"Finish was asked too early: {summary}", code="not_finished"))
         else:
-            self.set_goal("finish", summary)
+            self.leaving.want("finish", summary)
 
     def _ended_by_itself(self, reason: str) -> None:
         self.tries += 1
@@ -374,26 +348,10 @@ class Run:
             sentence = f"The runtime ended {self.tries} times without finishing a turn: {reason}"
             hint = "Look at `bide logs`, then send a message."
             self.record(f.Error(code="runtime_failed", sentence=sentence, hint=hint))
-            self.set_goal("fail", sentence)
+            self.leaving.want("fail", sentence)
 
     def _tell(self, order: r.Order) -> None:
         self.out.append(e.Tell(session=self.session, epoch=self.epoch, order=order))
-
-    def _last_word(self, now: float) -> None:
-        """After the capture that a goal waited for: says what the lease came to, and leaves."""
-        assert self.saver.last is not None
-        match self.goal:
-            case "park":
-                seconds, last = round(now - self.goal_at, 3), self.saver.last.n
-                go_on = self.cut_short or (self.resumed_midway and not self.parking_told)
-                self.record(f.Parked(checkpoint=last, seconds=seconds, reason=self.goal_text, go_on=go_on))
-            case "finish":
-                self.record(f.Ended(outcome="completed", summary=self.goal_text))
-            case "cancel":
-                self.record(f.Ended(outcome="cancelled", summary=self.goal_text))
-            case "fail":
-                self.record(f.Ended(outcome="failed", summary=self.goal_text))
-        self._leave()
 
     def _leave(self) -> None:
         self.outbox.closed, self.place = True, "leaving"

@@ -44,8 +44,8 @@ class Runner:
                 session=run.session,
                 epoch=run.epoch,
                 cursor=run.cursor,
-                parking=run.parking_told,
-                cancelling=run.cancel_told,
+                parking=run.leaving.parking,
+                cancelling=run.leaving.cancelling,
             )
             for run in self.runs.values()
         )
@@ -77,7 +77,7 @@ class Runner:
             run = Run(grant, deadline, now, self.wall)
         self.runs[grant.session] = run
         if self.draining:
-            run.set_goal("park", DRAINS)
+            run.leaving.want("park", DRAINS)
         return [*ended, *self._take(run, now)]
 
     def renewed(self, renewal: Renewed, asked_at: float, now: float) -> list[e.Effect]:
@@ -120,7 +120,7 @@ class Runner:
         def apply(run: Run) -> None:
             run.news(news, now)
             if self.draining:
-                run.set_goal("park", DRAINS)
+                run.leaving.want("park", DRAINS)
                 run.go_on(now)
 
         return self._with(news.session, news.epoch, now, apply)
@@ -134,7 +134,7 @@ class Runner:
         self.draining = True
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
-            run.set_goal("park", DRAINS)
+            run.leaving.want("park", DRAINS)
             run.go_on(now)
             effects += self._take(run, now)
         return effects
@@ -157,7 +157,7 @@ class Runner:
         """
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
-            run.set_goal("park", DRAINS)
+            run.leaving.want("park", DRAINS)
             run.end_runtime(force=bool(run.frozen_at))
             effects += self._take(run, now)
         return effects

@@ -15,7 +15,7 @@ from bide.core import facts as f
 from bide.core.limits import CANCELLING_S, PARKING_S
 from bide.core.retention import next_moment
 
-VERSION = 3  # of the stored form of `Session`; another version is rebuilt from its facts
+VERSION = 4  # of the stored form of `Session`; another version is rebuilt from its facts
 
 
 class Lifecycle(StrEnum):

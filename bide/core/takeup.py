@@ -38,9 +38,9 @@ def _kept(run: Run) -> Kept:
     return Kept(
         # One that is taken up has its folder all the time.
         place="here" if run.adopted and run.place == "restoring" else run.place, closed=run.outbox.closed,
-        turn=run.turn, turn_open=run.turn_open, cut_short=run.cut_short or run.resumed_midway,
-        finish=run.goal_text if run.goal == "finish" else None, untaken=tuple(told.untaken.values()),
-        interrupts=tuple(run.interrupts), told=tuple(told.told), preamble=tuple(told.preamble),
+        turn=run.turns.n, turn_open=run.turns.open, cut_short=run.turns.cut_short or run.turns.resumed_midway,
+        finish=run.leaving.text if run.leaving.goal == "finish" else None, untaken=tuple(told.untaken.values()),
+        interrupts=tuple(run.turns.interrupts), told=tuple(told.told), preamble=tuple(told.preamble),
         checkpoint=saver.last, attempts=saver.n, taken=tuple(saver.taken),
         unsaved=saver.unsaved or saver.under_way is not None, made=dict(run.tools.made), version=run.version,
         conversation=run.conversation,
@@ -58,11 +58,11 @@ def take_up(grant: Granted, left: Left, deadline: float, now: float, wall: float
     run.deliveries.preamble = list(kept.preamble)
     run.saver.adopt(kept)
     run.tools.made = dict(kept.made)
-    run.turn, run.turn_open, run.cut_short = kept.turn, kept.turn_open, kept.cut_short
-    run.interrupts, run.version = list(kept.interrupts), kept.version
+    run.turns.n, run.turns.open, run.turns.cut_short = kept.turn, kept.turn_open, kept.cut_short
+    run.turns.interrupts, run.version = list(kept.interrupts), kept.version
     run.place, run.outbox.closed = ("leaving", True) if kept.closed else ("telling", False)
     if kept.finish is not None:
-        run.set_goal("finish", kept.finish)
+        run.leaving.want("finish", kept.finish)
     run.hear_inputs(grant.job.inputs, now)
     run.go_on(now)
     return run

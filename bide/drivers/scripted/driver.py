@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import re
 import shutil
 import subprocess
 import sys
 import uuid
+import zipfile
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,13 +35,26 @@ from bide.core.runtime import (
 )
 from bide.drivers.base import Carried, Dialogue, File, Job, Launch, Memory
 from bide.drivers.jsonl import Frame, Line, Lines, Rubbish, Skipped, Unusable, clip, frame, saved_lines
-from bide.drivers.scripted import program
+from bide.drivers.scripted import calls, conversation, processes, program
 
 CAPABILITIES = Capabilities(resume="native", steer=True, interrupt=True, clean_tools=True, cost=True)
 FOLDER = ".scripted"  # under the home folder
 SYSTEM_PATH = "/usr/local/bin:/usr/bin:/bin"  # what a sandbox shows of the host
 OLDEST = (3, 9)
 Rung = Literal["new", "native", "fresh"]
+
+
+@cache
+def _packed() -> bytes:
+    """The program with its parts as one file that Python runs: packages of these names with nothing else in them."""
+    packed, package = io.BytesIO(), program.__name__.rpartition(".")[0]
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("__main__.py", f"from {program.__name__} import main\n\nmain()\n")
+        for depth in range(package.count(".") + 1):
+            archive.writestr(f"{'/'.join(package.split('.')[: depth + 1])}/__init__.py", "")
+        for part in (calls, conversation, processes, program):
+            archive.writestr(part.__name__.replace(".", "/") + ".py", Path(part.__file__).read_bytes())
+    return packed.getvalue()
 
 
 class Scripted:
@@ -125,12 +141,11 @@ class ScriptedDialogue:
             "capabilities": msgspec.to_builtins(CAPABILITIES),
             "http_s": limits.HTTP_S,
         }
-        source = Path(program.__file__).read_bytes()
         return Launch(
-            argv=(self._binary, "-I", f"{places.state}/scripted.py", f"{places.state}/scripted.json"),
+            argv=(self._binary, "-I", f"{places.state}/scripted.pyz", f"{places.state}/scripted.json"),
             env={"PATH": SYSTEM_PATH, "LANG": "C.UTF-8", "HOME": places.home, "TMPDIR": places.tmp},
             files=(
-                File(path=f"{places.state}/scripted.py", content=source),
+                File(path=f"{places.state}/scripted.pyz", content=_packed()),
                 File(path=f"{places.state}/scripted.json", content=msgspec.json.encode(settings)),
                 File(path=f"{places.state}/token", content=self._job.token.encode()),
             ),

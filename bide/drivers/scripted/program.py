@@ -1,6 +1,6 @@
 """The scripted runtime: plays the steps written in its messages, and keeps its conversation in a file.
 
-It is started as `python3 program.py SETTINGS.json` and speaks JSON lines. On stdin, one order a line:
+It is started as `python3 scripted.pyz SETTINGS.json` and speaks JSON lines. On stdin, one order a line:
 `{"do": "deliver" | "steer", "id", "text", "preamble"}` and `{"do": "interrupt"}`; the end of stdin means: exit when idle.
 On stdout, one runtime event a line, named as in `bide.core.runtime`.
 
@@ -19,7 +19,6 @@ all it started, and the turn.
 from __future__ import annotations
 
 import base64
-import contextlib
 import json
 import os
 import queue
@@ -28,89 +27,18 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
-import urllib.request
 from pathlib import Path
 from typing import Any
 
+from bide.drivers.scripted.calls import Gateway
+from bide.drivers.scripted.conversation import Conversation, Step
+from bide.drivers.scripted.processes import TICK_S, end, end_all
+
 VERSION = "1"
-TERM_S = 1.0  # a command that ignores SIGTERM is killed after this: an interrupt must be felt within 2 s
-TICK_S = 0.02  # how often a running command and a sleep look for an interrupt
-Step = dict[str, Any]
 
 
 class Stopped(Exception):
     """The turn was interrupted."""
-
-
-class Conversation:
-    """The durable memory: one JSON object a line, read with half lines and rubbish passed over."""
-
-    def __init__(self, path: str) -> None:
-        self.path = Path(path)
-        self.inputs: dict[str, str] = {}
-        self.rest: list[Step] = []
-        torn = False
-        with contextlib.suppress(FileNotFoundError):
-            content = self.path.read_bytes()
-            torn = bool(content) and not content.endswith(b"\n")
-            for line in content.splitlines():
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    self._take(json.loads(line.decode("utf-8", "replace")))
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.file = self.path.open("ab", buffering=0)
-        if torn:
-            self.file.write(b"\n")
-
-    def _take(self, row: dict[str, Any]) -> None:
-        if row["type"] == "input":
-            self.inputs[row["id"]] = row["text"]
-        elif row["type"] == "rest":
-            self.rest = row["steps"]
-
-    def add(self, **row: object) -> None:
-        self.file.write(json.dumps(row).encode() + b"\n")
-        os.fsync(self.file.fileno())
-        self._take(row)
-
-
-class Gateway:
-    """The session's gateway: tools and model, never through a proxy."""
-
-    def __init__(self, settings: dict[str, Any]) -> None:
-        self.settings = settings
-        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-    def post(self, route: str, body: dict[str, Any], **headers: str) -> Any:
-        token = Path(self.settings["token"]).read_text().strip()
-        request = urllib.request.Request(  # noqa: S310 — the address is the one bide wrote
-            self.settings["gateway"] + route,
-            json.dumps(body).encode(),
-            {
-                "Content-Type": "application/json",
-                "Accept": "application/json, text/event-stream",
-                "Authorization": "Bearer " + token,
-                **headers,
-            },
-        )
-        with self.opener.open(request, timeout=self.settings["http_s"]) as answer:
-            content = answer.read().decode()
-            if "event-stream" in answer.headers.get("Content-Type", ""):
-                content = [line[5:] for line in content.splitlines() if line.startswith("data:")][-1]
-        return json.loads(content)
-
-    def tool(self, name: str, arguments: dict[str, Any]) -> tuple[bool, str, bool]:
-        """Gives (ok, text, whether the turn ends here)."""
-        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
-        try:
-            answer = self.post("/mcp", body, **{"MCP-Protocol-Version": "2025-06-18"})
-        except (OSError, ValueError, IndexError) as error:
-            return False, f"The tool could not be reached: {error}", False
-        if "error" in answer:
-            return False, str(answer["error"].get("message")), False
-        result = answer["result"]
-        text = "\n".join(part.get("text", "") for part in result.get("content", []))
-        return not result.get("isError"), text, bool((result.get("_meta") or {}).get("claude/endTurn"))
 
 
 class Program:
@@ -348,53 +276,9 @@ class Program:
             signal.pause()
 
 
-def tree(pid: int) -> set[int]:
-    """The process, all that descend from it and all in its session, as far as they are alive."""
-    parents, sessions = {}, {}
-    for each in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            state, parent, _, session = (each / "stat").read_text().rpartition(")")[2].split()[:4]
-            if state != "Z":
-                parents[int(each.name)], sessions[int(each.name)] = int(parent), int(session)
-    found = [pid, *(each for each, session in sessions.items() if session == pid)]
-    for known in found:
-        found.extend(child for child, parent in parents.items() if parent == known and child not in found)
-    return set(found) & set(parents)
-
-
-def end(pid: int) -> None:
-    """Ends a command's whole tree: politely, then for good. Looks again and again, since a tree grows while it is cut."""
-    until = time.monotonic() + TERM_S
-    found, asked = tree(pid), set[int]()
-    while found:
-        for each in found if time.monotonic() > until else found - asked:
-            with contextlib.suppress(OSError):
-                os.kill(each, signal.SIGKILL if time.monotonic() > until else signal.SIGTERM)
-        asked |= found
-        time.sleep(TICK_S)
-        found = {each for each in asked if alive(each)} | tree(pid)
-
-
-def alive(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    return False
-
-
 def main() -> None:
     settings = json.loads(Path(sys.argv[1]).read_text())
     program = Program(settings)
     signal.signal(signal.SIGTERM, lambda *_: end_all())
     threading.Thread(target=program.read, daemon=True).start()
     program.play()
-
-
-def end_all() -> None:
-    for child in tree(os.getpid()) - {os.getpid()}:
-        with contextlib.suppress(OSError):
-            os.kill(child, signal.SIGKILL)
-    os._exit(143)
-
-
-if __name__ == "__main__":
-    main()
