@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import tempfile
 import time
@@ -21,6 +22,7 @@ def main() -> int:
     if unknown := [name for name in wanted if name not in NAMES]:
         sys.stderr.write(f"There is no workspace {unknown[0]!r}: BENCH_ONLY is one of {', '.join(NAMES)}.\n")
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what is changed for a while must be changed back
     HOME.mkdir(parents=True, exist_ok=True)
     began, home = time.monotonic(), HOME.resolve()
     outcomes, said, failed = [], [], False

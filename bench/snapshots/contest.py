@@ -104,7 +104,7 @@ class _Round:
     def _all(self, op: str) -> None:
         turn = self._n % len(self._entrants)
         for each in self._entrants[turn:] + self._entrants[:turn]:
-            if op in each.orders and not self._scores[each.name].wrong:
+            if op in each.orders and not self._scores[each.name].wrong.keys() & {"first", op}:
                 self._one(each, op, each.orders[op])
 
     def _one(self, each: Entrant, op: str, order: Order) -> None:

@@ -14,8 +14,8 @@ from bench.snapshots.peers import Peer, find
 from bench.snapshots.recipes import NotMade
 
 # In the order in which they happen; `second` and what follows are of another session.
-OPS = ("first", "read_back", "unchanged", "restore", "again", "small", "warm", "verify", "second")
-AT_FIRST, AFTER_CHANGE = OPS[:5], OPS[5:]
+OPS = ("first", "read_back", "unchanged", "restore", "small", "again", "warm", "verify", "second")
+AT_FIRST, AFTER_CHANGE = OPS[:4], OPS[4:]
 TOLD = {
     "first": "first",
     "read_back": "read-back of it",

@@ -112,9 +112,12 @@ class Known:
             return self
         if all(pack in numbers for pack in packs):
             return Known(self.ids, array(_NUMBER, map(numbers.__getitem__, self._packs)).tobytes())
-        kept = [n for n, pack in enumerate(self._packs) if pack in numbers]
-        ids = b"".join(self.ids[n * HASH_SIZE : (n + 1) * HASH_SIZE] for n in kept)
-        return Known(ids, array(_NUMBER, (numbers[self._packs[n]] for n in kept)).tobytes())
+        gone = [n for n, pack in enumerate(self._packs) if pack not in numbers]
+        ids, places = [], array(_NUMBER)
+        for start, end in zip([0, *(n + 1 for n in gone)], [*gone, self._count], strict=True):
+            ids.append(self.ids[start * HASH_SIZE : end * HASH_SIZE])
+            places += self._packs[start:end]
+        return Known(b"".join(ids), array(_NUMBER, map(numbers.__getitem__, places)).tobytes())
 
     def _begin(self) -> array[int]:
         """Where the ids with each first two bytes begin, and the end."""

@@ -182,7 +182,7 @@ class RootRecord(Struct, frozen=True, kw_only=True):
 
 
 _ROOT = Decoder(RootRecord)
-_FOLDERS, _RAW_FOLDERS = Decoder(list[Folder]), Decoder(_Raws)
+FOLDERS, _RAW_FOLDERS = Decoder(list[Folder]), Decoder(_Raws)
 _RAW_FOLDER, _ENTRY = Decoder(_RawFolder), Decoder(Entry)
 
 
@@ -284,7 +284,7 @@ def decode_segment(content: bytes | memoryview) -> list[Folder]:
     """The folders of a segment, or `Unreadable`. Nothing in them is checked: see `bide.snapshots.hostile`."""
     what = "a list of files"
     if len(content) <= limits.SEGMENT_NAMES_MAX * len(_SHORTEST_ENTRY):  # it cannot name too many
-        return decoded(content, _FOLDERS, what)
+        return decoded(content, FOLDERS, what)
     found: list[Folder] = []
     names = parts = 0
     for raw in decoded(content, _RAW_FOLDERS, what):
