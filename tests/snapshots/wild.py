@@ -49,6 +49,13 @@ class Wild:
     def _new(self) -> Path:
         return self._chance.choice(self._folders()) / os.fsdecode(self._chance.choice(ODD_NAMES))
 
+    def _plain(self) -> Path:
+        """A name to write to: a link that stands there goes, since it may lead out, or in a circle."""
+        path = self._new()
+        if path.is_symlink():
+            path.unlink()
+        return path
+
     def _one(self) -> Path:
         return self._chance.choice(self._files() or [self._top / "none"])
 
@@ -56,13 +63,13 @@ class Wild:
         return random.Random(self._chance.randrange(4)).randbytes(self._chance.choice((0, 1, 50, 4096, 9000)))
 
     def _write(self) -> None:
-        self._new().write_bytes(self._content())
+        self._plain().write_bytes(self._content())
 
     def _make(self) -> None:
         self._new().mkdir()
 
     def _link(self) -> None:
-        self._new().symlink_to(os.fsdecode(self._chance.choice((b"a", b"..", b"/etc/passwd", b"\xff\n"))))
+        self._new().symlink_to(os.fsdecode(self._chance.choice((b"a", b"..", b"/no/such/place", b"\xff\n"))))
 
     def _hard(self) -> None:
         os.link(self._one(), self._new(), follow_symlinks=False)
@@ -107,7 +114,7 @@ class Wild:
             os.setxattr(self._chance.choice([*self._files(), *self._folders()]), "user.a", self._content()[:30])
 
     def _sparse(self) -> None:
-        with self._new().open("wb") as file:
+        with self._plain().open("wb") as file:
             file.seek(self._chance.choice((4096, 70000, 3 << 20)))
             file.write(self._content())
             file.truncate(file.tell() + self._chance.choice((0, 8192)))
