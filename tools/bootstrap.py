@@ -66,6 +66,8 @@ def prepare(stage: str) -> None:
     pip = ready_pip()
     install(pip, "-e", ".[{}]".format(",".join(STAGES[stage])), "-c", "constraints.txt")
     need_claude_binary()
+    if stage == "test":
+        bring_browser()
     names = list(STAGES)
     for name in names[: names.index(stage) + 1]:
         (VENV / (".stamp-" + name)).touch()
@@ -257,6 +259,13 @@ def need_claude_binary() -> None:
             "claude-agent-sdk was installed without Claude Code in it. Its wheel was not used: "
             "allow binary packages for it (pip's --no-binary or PIP_NO_BINARY forbids them) and remove .venv."
         )
+
+
+def bring_browser() -> None:
+    """The tests of the web page drive a real one. Without it they fail, and all others can be run."""
+    command = [str(INSIDE), str(ROOT / "tools" / "chromium.py")]
+    if subprocess.call(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL) != 0:
+        say("Going on without it: the tests of the web page will fail, and say so.")
 
 
 def quiet(*command: str) -> int:

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core import ids
-from bide.core.limits import FORGET_GAP_S, FORGET_S, KEY_KEPT_S, RUNNER_KEPT_S
-from bide.server import auth, drains, keys
+from bide.core.limits import FORGET_GAP_S, FORGET_S, KEY_KEPT_S, PAGE_S, RUNNER_KEPT_S
+from bide.server import auth, drains, keys, signing
 from bide.server.auth import Actor
 from bide.server.blobs import Blobs
 from bide.server.config import load
@@ -187,3 +187,17 @@ async def test_of_two_servers_one_does_the_round(served: Served, database: str, 
     assert await names(both[1]) == []
     for parts in both:
         await Forgetter(parts).round()
+
+
+async def test_links_and_pages_that_are_over_are_forgotten_and_no_others(parts: Parts, clock: Clock) -> None:
+    owner = Actor(role="owner", name="owner")
+    unused, _ = await parts.store.write(lambda engine: signing.invite(engine, owner, "t"))
+    used, _ = await parts.store.write(lambda engine: signing.invite(engine, owner, "t"))
+    halves = await parts.store.write(lambda engine: signing.redeem(engine, used))
+    await pass_hours(parts, clock, 1)
+    assert await parts.store.get(signing.LINK, auth.digest(unused)) is None
+    assert await parts.store.get(signing.PAGE, auth.digest(halves.cookie)) is not None
+    await pass_hours(parts, clock, int(PAGE_S / FORGET_S))
+    assert await parts.store.get(signing.PAGE, auth.digest(halves.cookie)) is None
+    for kind in signing.KINDS:
+        assert await parts.store.get(signing.LISTS, kind) == b"[]"

@@ -1,8 +1,10 @@
-"""Lets go what nobody comes back for: runners long missing, idempotency keys long used."""
+"""Lets go what nobody comes back for: runners long missing, idempotency keys long used, links and pages that are over."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -11,13 +13,20 @@ from msgspec.structs import replace
 from bide.core import placement
 from bide.core.limits import FORGET_GAP_S, FORGET_LOOK_S, FORGET_PAGE, FORGET_S, RUNNER_KEPT_S
 from bide.core.refusals import Unavailable
-from bide.server import auth, drains, keys
+from bide.server import auth, drains, keys, signing
 from bide.server.loops.base import Round, claim, keep
 from bide.server.parts import Parts
 from bide.store.base import Engine
 
 LOG = structlog.get_logger()
 DUTY = "forgetter"
+Over = Callable[[str, bytes], bool]  # by name and body of a document
+
+
+class Forget(Protocol):
+    """Removes documents, `alone`."""
+
+    def __call__(self, engine: Engine, *, names: Sequence[str]) -> None: ...
 
 
 class Missed(Round, frozen=True, kw_only=True):
@@ -51,7 +60,9 @@ class Forgetter:
                 self._failed(f"runner {runner.id}", error)
             if runner.id not in now.missing:
                 LOG.info("runner_forgotten", runner=runner.id, name=runner.name, pool=runner.pool)
-        await self._forget_keys()
+        await self._forget_documents(keys.KIND, self._is_over, keys.forget)
+        for kind in signing.KINDS:
+            await self._forget_documents(kind, self._is_past, partial(signing.forget, kind=kind))
 
     def _failed(self, what: str, error: Exception) -> None:
         self._parts.metrics.failures.labels(DUTY).inc()
@@ -74,18 +85,18 @@ class Forgetter:
         config = self._parts.config
         return placement.state_of(runner, now, config.poll_s, config.lease_s) == "gone"
 
-    async def _forget_keys(self) -> None:
+    async def _forget_documents(self, kind: str, is_over: Over, forget: Forget) -> None:
         after: str | None = ""
         while after is not None and not self._parts.closing.is_set():
-            after = await self._forget_page(after)
+            after = await self._forget_page(kind, after, is_over, forget)
 
-    async def _forget_page(self, after: str) -> str | None:
+    async def _forget_page(self, kind: str, after: str, is_over: Over, forget: Forget) -> str | None:
         """Where the next page begins; None where there is none."""
         store = self._parts.store
-        page = await store.read(lambda reader: reader.documents(keys.KIND, after, FORGET_PAGE))
-        over = [name for name, body in page if self._is_over(name, body)]
+        page = await store.read(lambda reader: reader.documents(kind, after, FORGET_PAGE))
+        over = [name for name, body in page if is_over(name, body)]
         if over:
-            await store.write(lambda engine: keys.forget(engine, over))
+            await store.write(lambda engine: forget(engine, names=over))
         return page[-1][0] if page else None
 
     def _is_over(self, name: str, body: bytes) -> bool:
@@ -93,6 +104,13 @@ class Forgetter:
             return msgspec.json.decode(body, type=keys.Keyed).over(self._parts.store.now())
         except msgspec.MsgspecError as error:
             self._failed(f"idempotency key {name}", error)
+            return False
+
+    def _is_past(self, name: str, body: bytes) -> bool:
+        try:
+            return signing.over(body, self._parts.store.now())
+        except msgspec.MsgspecError as error:
+            self._failed(f"sign-in {name}", error)
             return False
 
 
