@@ -1,10 +1,11 @@
 """Cuts a stream of bytes into JSON lines, whatever the bytes are and however they are split.
 
 What is done with bytes that are not what they should be, in this order:
-- a line longer than the limit is skipped while it comes in and reported once, as `Skipped`, with its length;
+- a line longer than the limit is passed over while it comes in and reported once, as `Skipped`, with its length and its
+  beginning;
 - invalid UTF-8 becomes U+FFFD, byte by byte; so does a lone surrogate that a JSON escape spells out, because neither
   a file nor a database takes it; NUL and other control characters inside strings stay as they are;
-- what is no JSON object then (noise, half a line at the end, NaN, a tower of brackets) is `Rubbish`: its text, cut;
+- what is no JSON object then (noise, half a line at the end, NaN, a tower of brackets) is `Rubbish`: its text;
 - empty lines and a carriage return before the line end mean nothing.
 
 `saved_lines` reads a conversation so that a session left on disk, and how much of it is bounded.
@@ -35,15 +36,16 @@ class Frame(Struct, frozen=True):
 
 
 class Rubbish(Struct, frozen=True):
-    """A line that is no JSON object; `text` is cut to `limits.RAW_BYTES`."""
+    """A line that is no JSON object."""
 
     text: str
 
 
 class Skipped(Struct, frozen=True):
-    """A line that was too long; nothing of it was kept."""
+    """A line that was too long; nothing of it was kept but its beginning."""
 
     bytes: int
+    head: str
 
 
 Line = Frame | Rubbish | Skipped
@@ -56,6 +58,7 @@ class Lines:
         self._limit = limit_bytes
         self._held = bytearray()
         self._dropped = 0  # bytes of the running line that was given up
+        self._head = b""  # and how it began
 
     def feed(self, chunk: bytes) -> list[Line]:
         """The lines that this chunk completes."""
@@ -74,11 +77,13 @@ class Lines:
         self._held.clear()
         self._dropped = 0
         if dropped:
-            return [Skipped(dropped)]
+            return [Skipped(dropped, self._head.decode("utf-8", "replace"))]
         return [decode(line)] if line.strip() else []
 
     def _take(self, part: bytes) -> None:
         if self._dropped or len(self._held) + len(part) > self._limit:
+            if not self._dropped:
+                self._head = bytes(self._held[: limits.RAW_BYTES] + part[: limits.RAW_BYTES])[: limits.RAW_BYTES]
             self._dropped += len(self._held) + len(part)
             self._held.clear()
         else:
@@ -98,7 +103,7 @@ def saved_lines(home: Path, path: str) -> Iterator[Line]:
         with plain_file(home, path) as file:
             if os.fstat(file.fileno()).st_size > limits.TRANSCRIPT_BYTES:
                 raise Unusable(f"The saved conversation is larger than {limits.TRANSCRIPT_BYTES} bytes.")
-            framing, ends, left = Lines(), 0, limits.TRANSCRIPT_BYTES
+            framing, ends, left = Lines(limits.TRANSCRIPT_LINE_BYTES), 0, limits.TRANSCRIPT_BYTES
             while chunk := file.read(min(left, limits.MIB)):
                 left -= len(chunk)
                 ends += chunk.count(b"\n")
@@ -120,7 +125,7 @@ def decode(line: bytes) -> Frame | Rubbish:
         value = _forgiving(line)
     if isinstance(value, dict):
         return Frame(value)
-    return Rubbish(clip(line))
+    return Rubbish(line.decode("utf-8", "replace"))
 
 
 def _forgiving(line: bytes) -> Any:
@@ -130,6 +135,14 @@ def _forgiving(line: bytes) -> Any:
         return msgspec.json.decode(clean.encode())
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
+
+
+def shown(value: object) -> bytes:
+    """A value of a frame as text that a person can read, whatever it is."""
+    try:
+        return msgspec.json.encode(value)
+    except (msgspec.MsgspecError, ArithmeticError, RecursionError, TypeError, ValueError):
+        return f"a frame that cannot be written as JSON: {type(value).__name__}".encode()
 
 
 def clip(line: bytes, limit_bytes: int = limits.RAW_BYTES) -> str:
