@@ -13,6 +13,7 @@ from bide.client.archives import Archives
 from bide.client.connection import Connection, find
 from bide.client.erasing import Erasing
 from bide.client.log import Log
+from bide.client.outputs import Outputs
 from bide.client.steering import Steering
 from bide.client.transport import Transport
 from bide.core import ids, limits
@@ -21,7 +22,7 @@ from bide.core.refusals import Refused
 _LAST = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 
 
-class Client(Steering, Log, Archives, Erasing):
+class Client(Steering, Log, Archives, Erasing, Outputs):
     """A connection to one server, as an async context manager.
 
     Every method raises `Refused` (code, sentence, hint) for what the server refuses, and `Refused('unreachable')` when
@@ -157,6 +158,10 @@ class Client(Steering, Log, Archives, Erasing):
         """What the runners that are online can run."""
         return await self._all("/v1/runtimes")
 
+    async def sign_in_link(self) -> shapes.SignInLink:
+        """A new link that signs one browser in to the web page, once, with the rights of this client's token."""
+        return cast("shapes.SignInLink", await self._transport.ask("POST", "/v1/sign-in/links"))
+
     async def clock(self) -> tuple[float, float]:
         """How long the server takes to answer, and its clock: seconds, epoch seconds (0: it does not say)."""
         return await self._transport.clock()
@@ -185,6 +190,14 @@ class Client(Steering, Log, Archives, Erasing):
         if not found:  # one that is closed: the server says how
             found = await self._all("/v1/questions", beginning=beginning)
         return _only([one["id"] for one in found], beginning, "question")
+
+    async def input_id(self, session: str, text: str) -> str:
+        """The id of the input of that session that begins with the text; raises like `session_id`."""
+        beginning = ids.beginning(text, "input")
+        if ids.is_id(beginning):
+            return beginning
+        found = [one["id"] for one in await self.inputs(session) if one["id"].startswith(beginning)]
+        return _only(found, beginning, "input")
 
     # -- inside -------------------------------------------------------------------------------------------------------
 

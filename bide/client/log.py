@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import cast
 
 from bide.client import shapes
-from bide.client.follow import Trouble, follow
+from bide.client.follow import AWAY, Glimpsed, Trouble, follow, follow_many
 from bide.client.transport import Transport
 from bide.core import ids, limits
-from bide.core.refusals import Kind, Refused
+from bide.core.refusals import Refused
+from bide.core.words import SHOWN
 
 _TRANSCRIPT = ("assistant.", "tool.", "cost", "raw")  # these never change what a session is shown as
 
@@ -42,15 +43,22 @@ class Log:
             cursor = page["next"]
 
     async def follow(
-        self, session: str, *, after: int = 0, until_ended: bool = False, on_trouble: Trouble | None = None
+        self,
+        session: str,
+        *,
+        after: int = 0,
+        until_ended: bool = False,
+        on_trouble: Trouble | None = None,
+        on_glimpse: Glimpsed | None = None,
     ) -> AsyncGenerator[shapes.Event, None]:
         """All events from a place on and then those that come, each once, across cuts and restarts of the server.
 
         With `until_ended` it is over when the session has ended and no event is left; else it never is.
-        `on_trouble` hears, in a sentence, when the server is out of reach.
+        `on_trouble` hears, in a sentence, when the server is out of reach; `on_glimpse` what the runtime says as it works.
         """
-        cursor, ended = after, False
-        async with aclosing(follow(self._transport, ids.parse(session), after, on_trouble=on_trouble)) as batches:
+        cursor, ended, named = after, False, ids.parse(session)
+        following = follow(self._transport, named, after, on_trouble=on_trouble, on_glimpse=on_glimpse)
+        async with aclosing(following) as batches:
             async for batch in batches:
                 for event in batch:
                     cursor, ended = event["seq"], ended or event["type"] == "session.ended"
@@ -60,6 +68,46 @@ class Log:
                     if now is not None and now["shown"] == "ended" and now["last_seq"] <= cursor:
                         return
                     ended = now is None or now["shown"] == "ended"
+
+    async def follow_many(
+        self, sessions: Iterable[str], *, after: Mapping[str, int] | None = None, on_trouble: Trouble | None = None
+    ) -> AsyncGenerator[shapes.Event, None]:
+        """The events of many sessions (at most `limits.STREAM_SESSIONS_MAX`) over one line, each session's in its order,
+        each once; `after` is from which place on, by session. It never ends by itself. It raises `no_session` when one of
+        them is deleted.
+        """
+        places = {ids.parse(session): seq for session, seq in (after or {}).items()}
+        cursors = {session: places.get(session, 0) for session in map(ids.parse, sessions)}
+        async with aclosing(follow_many(self._transport, cursors, on_trouble=on_trouble)) as batches:
+            async for batch in batches:
+                for event in batch:
+                    yield event
+
+    async def receipt(self, session: str, input_id: str) -> shapes.Receipt:
+        """What has become of an input."""
+        path = f"/v1/sessions/{ids.parse(session)}/inputs/{ids.parse(input_id)}"
+        return cast("shapes.Receipt", await self._transport.ask("GET", path))
+
+    async def wait_settled(
+        self, session: str, input_id: str, *, timeout_s: float | None = None, on_trouble: Trouble | None = None
+    ) -> shapes.Receipt:
+        """The receipt of an input once nothing more becomes of it by itself: `consumed`, or why not. Raises
+        `Refused('timed_out')` after `timeout_s` seconds; None waits for as long as it takes.
+        """
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._wait_settled(ids.parse(session), ids.parse(input_id), on_trouble)
+        except TimeoutError:
+            raise Refused("timed_out", f"Input {input_id} was not settled within {timeout_s:g} s.") from None
+
+    async def _wait_settled(self, session: str, input_id: str, on_trouble: Trouble | None) -> shapes.Receipt:
+        after = (await self.session(session))["last_seq"]
+        found = await self.receipt(session, input_id)
+        async with aclosing(follow(self._transport, session, after, on_trouble=on_trouble)) as batches:
+            while found["status"] in ("accepted", "delivered", "withdrawing"):
+                if any(event["data"].get("input_id") == input_id for event in await anext(batches)):
+                    found = await self.receipt(session, input_id)
+        return found
 
     async def wait_for(
         self,
@@ -73,10 +121,15 @@ class Log:
 
         What counts is what the session is, not what its log tells of earlier times. `on_change` hears of every other
         word on the way. Raises `Refused('timed_out')` after `timeout_s` seconds; None waits for as long as it takes.
+        Raises `Refused('bad_value')` for a word that no session is ever shown as.
         """
+        unknown = sorted(set(words) - set(SHOWN))
+        if unknown or not words:  # it would be waited for without end
+            sentence = f"No session is ever shown as {' or '.join(map(repr, unknown))}." if unknown else "For what?"
+            raise Refused("bad_value", sentence, f"Wait for one of {', '.join(SHOWN)}.")
         try:
             async with asyncio.timeout(timeout_s):
-                return await self._wait_for(session, words, on_change, on_trouble)
+                return await self._wait_for(ids.parse(session), words, on_change, on_trouble)
         except TimeoutError:
             sentence = f"Session {session} was not shown as {' or '.join(words)} within {timeout_s:g} s."
             raise Refused("timed_out", sentence) from None
@@ -106,6 +159,6 @@ class Log:
         try:
             return await self.session(session)
         except Refused as refused:
-            if refused.kind is not Kind.UNREACHABLE:
+            if refused.kind not in AWAY:
                 raise
             return None

@@ -42,6 +42,7 @@ class Cost(TypedDict):
 
     usd: float
     tokens: int
+    worked_s: float
 
 
 class Workspace(TypedDict):
@@ -120,6 +121,8 @@ class Session(TypedDict):
     on_loss: str
     cost: Cost
     expires_at: str | None
+    unconfirmed: int  # inputs of which nobody knows whether they were delivered: a person has to say
+    retry_at: str | None  # held because of an outage of its model: it goes on by itself then
     created_at: str
 
 
@@ -239,6 +242,23 @@ class Drain(TypedDict):
     deadline_at: str
     by: str
     sessions: list[DrainLine]
+
+
+class Glimpse(TypedDict):
+    """Words of a runtime as it works: void once an event says them, or something else."""
+
+    session_id: str
+    turn: int
+    kind: Literal["text", "thought", "tool", "progress"]
+    text: str
+
+
+class Output(TypedDict):
+    """What an event had no room for and is kept whole: `name` is the `blob` of that event."""
+
+    name: str
+    bytes: int
+    stored_at: str
 
 
 class FileEntry(TypedDict):
@@ -371,3 +391,10 @@ class Started(TypedDict):
     session: Session
     inputs: list[Receipt]
     limits: list[Limit]
+
+
+class SignInLink(TypedDict):
+    """A link that signs one browser in: `path` is to be put after the server's address."""
+
+    path: str
+    expires_at: str

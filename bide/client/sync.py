@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -12,8 +12,8 @@ from bide.client import shapes
 from bide.client.archives import WORKSPACE, Path
 from bide.client.client import Client
 from bide.client.connection import Connection
-from bide.client.follow import Trouble
-from bide.core.nouns import Delivery
+from bide.client.follow import Glimpsed, Trouble
+from bide.core.nouns import Delivery, Resolution
 
 T = TypeVar("T")
 
@@ -146,13 +146,29 @@ class SyncClient:
         """Posts inputs to a session's log."""
         return self._do(self._client.post(session, events, key=key))
 
-    def send(self, session: str, text: str, *, delivery: Delivery = "next_turn", key: str = "") -> shapes.Receipt:
+    def send(
+        self, session: str, text: str, *, delivery: Delivery = "next_turn", drop_queued: bool = False, key: str = ""
+    ) -> shapes.Receipt:
         """Sends a message."""
-        return self._do(self._client.send(session, text, delivery=delivery, key=key))
+        return self._do(self._client.send(session, text, delivery=delivery, drop_queued=drop_queued, key=key))
 
-    def interrupt(self, session: str, *, drop_queued: bool = False, key: str = "") -> shapes.Receipt:
+    def interrupt(self, session: str, *, drop_queued: bool = False, turn: int = 0, key: str = "") -> shapes.Receipt:
         """Stops the running turn."""
-        return self._do(self._client.interrupt(session, drop_queued=drop_queued, key=key))
+        return self._do(self._client.interrupt(session, drop_queued=drop_queued, turn=turn, key=key))
+
+    def edit(
+        self, session: str, input: str, text: str = "", *, delivery: Delivery | None = None, key: str = ""
+    ) -> shapes.Receipt:
+        """Changes a message that is not delivered yet."""
+        return self._do(self._client.edit(session, input, text, delivery=delivery, key=key))
+
+    def withdraw(self, session: str, input: str, *, key: str = "") -> shapes.Receipt:
+        """Takes an input back that is not delivered yet."""
+        return self._do(self._client.withdraw(session, input, key=key))
+
+    def resolve(self, session: str, input: str, choice: Resolution, *, key: str = "") -> shapes.Receipt:
+        """Settles an unconfirmed input."""
+        return self._do(self._client.resolve(session, input, choice, key=key))
 
     def answer(
         self,
@@ -161,11 +177,15 @@ class SyncClient:
         *,
         choices: Sequence[str] = (),
         decline: bool = False,
+        withdraw: bool = False,
         via: str = "api",
         key: str = "",
     ) -> shapes.Receipt:
-        """Answers a question, or declines to."""
-        return self._do(self._client.answer(question, text, choices=choices, decline=decline, via=via, key=key))
+        """Answers a question, or declines to, or withdraws it."""
+        said = self._client.answer(
+            question, text, choices=choices, decline=decline, withdraw=withdraw, via=via, key=key
+        )  # fmt: skip
+        return self._do(said)
 
     def cancel(self, session: str, *, key: str = "") -> shapes.Receipt:
         """Ends the session as cancelled."""
@@ -178,6 +198,12 @@ class SyncClient:
     def resume(self, session: str, *, key: str = "") -> shapes.Receipt:
         """Brings a parked session back."""
         return self._do(self._client.resume(session, key=key))
+
+    def allow(
+        self, session: str, *, budget_usd: float | None = None, working_s: float | None = None, key: str = ""
+    ) -> shapes.Receipt:
+        """Sets what a session may cost in all: money, and working time."""
+        return self._do(self._client.allow(session, budget_usd=budget_usd, working_s=working_s, key=key))
 
     def extend(self, session: str, until: str, *, key: str = "") -> shapes.Receipt:
         """Keeps a parked or ended session until then."""
@@ -194,10 +220,11 @@ class SyncClient:
         return self._do(self._client.rewind(session, checkpoint, key=key))
 
     def files(
-        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE, cursor: str = ""
-    ) -> shapes.Files:
+        self, session: str, path: Path = "", *, checkpoint: int = 0, tree: str = WORKSPACE, cursor: str = "",
+        limit: int = 100,
+    ) -> shapes.Files:  # fmt: skip
         """A page of what is at a path of a checkpoint."""
-        return self._do(self._client.files(session, path, checkpoint=checkpoint, tree=tree, cursor=cursor))
+        return self._do(self._client.files(session, path, checkpoint=checkpoint, tree=tree, cursor=cursor, limit=limit))
 
     def read_file(
         self, session: str, path: Path, *, checkpoint: int = 0, tree: str = WORKSPACE
@@ -257,10 +284,36 @@ class SyncClient:
         return self._each(self._client.history(session, after=after))
 
     def follow(
-        self, session: str, *, after: int = 0, until_ended: bool = False, on_trouble: Trouble | None = None
+        self,
+        session: str,
+        *,
+        after: int = 0,
+        until_ended: bool = False,
+        on_trouble: Trouble | None = None,
+        on_glimpse: Glimpsed | None = None,
     ) -> Generator[shapes.Event, None, None]:
         """All events from a place on, and then those that come."""
-        return self._each(self._client.follow(session, after=after, until_ended=until_ended, on_trouble=on_trouble))
+        return self._each(
+            self._client.follow(
+                session, after=after, until_ended=until_ended, on_trouble=on_trouble, on_glimpse=on_glimpse
+            )
+        )
+
+    def follow_many(
+        self, sessions: Iterable[str], *, after: Mapping[str, int] | None = None, on_trouble: Trouble | None = None
+    ) -> Generator[shapes.Event, None, None]:
+        """The events of many sessions over one line."""
+        return self._each(self._client.follow_many(sessions, after=after, on_trouble=on_trouble))
+
+    def receipt(self, session: str, input_id: str) -> shapes.Receipt:
+        """What has become of an input."""
+        return self._do(self._client.receipt(session, input_id))
+
+    def wait_settled(
+        self, session: str, input_id: str, *, timeout_s: float | None = None, on_trouble: Trouble | None = None
+    ) -> shapes.Receipt:
+        """The receipt of an input once nothing more becomes of it by itself."""
+        return self._do(self._client.wait_settled(session, input_id, timeout_s=timeout_s, on_trouble=on_trouble))
 
     def wait_for(
         self,
@@ -274,6 +327,14 @@ class SyncClient:
         return self._do(
             self._client.wait_for(session, *words, timeout_s=timeout_s, on_change=on_change, on_trouble=on_trouble)
         )
+
+    def output(self, session: str, blob: str) -> Generator[bytes, None, None]:
+        """The whole of what an event cuts, in parts."""
+        return self._each(self._client.output(session, blob))
+
+    def outputs(self, session: str, *, cursor: str = "", limit: int = 100) -> shapes.Items[shapes.Output]:
+        """A page of what is kept whole."""
+        return self._do(self._client.outputs(session, cursor=cursor, limit=limit))
 
     def limits(self, *, project: str = "") -> list[shapes.Limit]:
         """Every bound."""
@@ -294,6 +355,10 @@ class SyncClient:
     def undo_drain(self, runner: str) -> None:
         """Takes the order to drain back."""
         self._do(self._client.undo_drain(runner))
+
+    def sign_in_link(self) -> shapes.SignInLink:
+        """A new link that signs one browser in to the web page, once."""
+        return self._do(self._client.sign_in_link())
 
     def runtimes(self) -> list[shapes.Runtime]:
         """What the runners can run."""

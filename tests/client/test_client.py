@@ -225,6 +225,8 @@ def test_a_restart_between_two_calls_goes_unnoticed(tmp_path: Path, repo: Path) 
         (shapes.Question, served.Question),
         (shapes.Answer, served.Answer),
         (shapes.Event, served.Event),
+        (shapes.Output, served.Output),
+        (shapes.Glimpse, served.Glimpse),
         (shapes.Runner, served.Runner),
         (shapes.Project, served.Project),
         (shapes.Limit, Limit),

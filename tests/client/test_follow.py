@@ -182,3 +182,24 @@ async def test_a_server_that_stays_away_is_given_up_with_a_sentence(
         assert found.value.code == "unreachable"
         assert len(troubles) == 1
         await asyncio.to_thread(stopping.join)
+
+
+async def test_waiting_survives_a_dead_line_and_a_restart(
+    tmp_path: Path, repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "FOLLOW_DEAD_S", 0.3)
+    server = LiveServer(tmp_path / "waited")
+    try:
+        session = server.session(repo, pool="empty")["id"]
+        async with going_dead(server) as (url, opened):
+            connection = Connection(url=url, token=server.token, others=(server.url,))
+            async with Client(connection=connection) as client, asyncio.timeout(20):
+                waiting = asyncio.ensure_future(client.wait_for(session, "parked"))
+                await asyncio.to_thread(until, lambda: opened)
+                await asyncio.to_thread(stir, server, session, 5)
+                await asyncio.to_thread(server.stop)
+                await asyncio.to_thread(server.start)
+                await asyncio.to_thread(server.post, session, {"type": "user.cancel"})
+                assert (await waiting)["outcome"] == "cancelled"
+    finally:
+        server.stop()
