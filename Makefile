@@ -32,7 +32,7 @@ test: .venv/.stamp-test
 	@echo "The simulator with the tests of rooms, and the tests of whole systems: both run now, ten to fifteen minutes."
 	@$(MAKE) --no-print-directory -j2 --output-sync=target test-rooms test-systems
 
-SYSTEMS := tests/chaos tests/deploy tests/e2e tests/rehearsal
+SYSTEMS := tests/chaos tests/deploy tests/e2e tests/rehearsal tests/web
 
 test-rooms: .venv/.stamp-test
 	@$(BIN)/python -m sim --seeds $(SEEDS)

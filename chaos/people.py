@@ -173,7 +173,7 @@ class Person:
 
     async def _answer_once(self, question: dict[str, Any]) -> None:
         event: dict[str, Any] = {"type": "user.answer", "question_id": question["id"]}
-        if question["kind"] == "loss":
+        if question["kind"] != "ask":
             choices = [option for option in question["options"] if "End" not in option]
             await self._send("choice", {**event, "choices": [self.rng.choice(choices)]})
         else:

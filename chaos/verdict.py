@@ -18,9 +18,10 @@ from msgspec import Struct, field
 
 from bide.core import facts as f
 from bide.core.branching import kept
-from bide.core.recovery import EARLIER, END, RETRY, START_OVER
+from bide.core.recovery import CARRY_ON, EARLIER, END, RETRY, START_OVER
 from bide.core.refusals import Refused
 from bide.core.session import Lifecycle, Session
+from bide.core.troubles import AS_MUCH, TRY_AGAIN
 from bide.server.keyring import keys_in
 from bide.server.wrapping import Wrapper
 from bide.snapshots.blobs.base import BlobStore, Missing
@@ -39,7 +40,8 @@ from sim.witness import Violation
 EVERYTHING = 10**7
 DONE = re.compile(rf"echo (\S+) >> {JOURNAL}")
 NONCE = re.compile(r"said-\d+-\d+")
-CHOICES = (START_OVER, EARLIER, RETRY, END)  # answers that decide about a loss: no runtime hears them
+# Answers that decide about the session: no runtime hears them.
+CHOICES = (START_OVER, EARLIER, RETRY, CARRY_ON, END, TRY_AGAIN, *AS_MUCH)
 
 
 class Memory(Struct, kw_only=True):

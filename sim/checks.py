@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from bide.core import facts as f
 from bide.core.evolve import created, evolve
-from bide.core.session import Lifecycle, Session
+from bide.core.session import AGAIN, RESOLVED, Lifecycle, Session
 from bide.store.base import Engine
 from sim.blobs import Blobs
 from sim.witness import Violation
@@ -38,6 +38,8 @@ def of_a_log(store: Engine, s: Session, log: list[f.Envelope]) -> None:
     _turns_pair(s, log)
     _questions_have_one_answer(s, log)
     _inputs_have_their_fate(store, s)
+    _answers_are_heard(s, log)
+    _orders_end_with_their_lease(s, log)
     _a_cancel_holds(s, log)
 
 
@@ -88,6 +90,7 @@ def _questions_have_one_answer(s: Session, log: list[f.Envelope]) -> None:
                 f.QuestionAnswered(question_id=q)
                 | f.QuestionDeclined(question_id=q)
                 | f.QuestionWithdrawn(question_id=q)
+                | f.QuestionSuperseded(question_id=q)
             ):
                 if q not in is_open:
                     raise Violation(f"{s.id}: question {q} was closed twice")
@@ -100,6 +103,31 @@ def _inputs_have_their_fate(store: Engine, s: Session) -> None:
     for row in store.inputs(s.id):
         if row.status not in FINAL:
             raise Violation(f"{s.id}: {row.type} {row.id} is {row.status} for ever")
+
+
+def _answers_are_heard(s: Session, log: list[f.Envelope]) -> None:
+    """Nothing takes an answer back but the person who says so."""
+    answers = {e.fact.id for e in log if isinstance(e.fact, f.UserAnswer)}
+    wanted = {e.fact.input_id for e in log if isinstance(e.fact, f.UserWithdraw)}
+    for e in log:
+        if isinstance(e.fact, f.Receipt) and e.fact.status == "withdrawn" and e.fact.input_id in answers - wanted:
+            raise Violation(f"{s.id}: answer {e.fact.input_id} was dropped (seq {e.seq}), and nobody is asked again")
+
+
+def _orders_end_with_their_lease(s: Session, log: list[f.Envelope]) -> None:
+    """Who wants an input changed hears what came of it before anybody else is granted the session."""
+    waiting: set[str] = set()
+    epoch = 0
+    for e in log:
+        match e.fact:
+            case f.UserEdit(id=i) | f.UserWithdraw(id=i) | f.UserResolve(id=i):
+                waiting.add(i)
+            case f.Receipt(input_id=i):
+                waiting.discard(i)
+            case f.Leased(epoch=granted, adopts=adopts):
+                if waiting and not adopts and granted > epoch:
+                    raise Violation(f"{s.id}: {waiting} about other inputs waited for another lease (seq {e.seq})")
+                epoch = granted
 
 
 def _a_cancel_holds(s: Session, log: list[f.Envelope]) -> None:
@@ -117,7 +145,7 @@ def _a_cancel_holds(s: Session, log: list[f.Envelope]) -> None:
 def _delivered_once(s: Session, log: list[f.Envelope], blobs: Blobs) -> None:
     """The last conversation contains exactly what the receipts of its own line of history say, each once."""
     about_losses = {
-        e.fact.question.id for e in log if isinstance(e.fact, f.QuestionAsked) if e.fact.question.kind == "loss"
+        e.fact.question.id for e in log if isinstance(e.fact, f.QuestionAsked) if e.fact.question.kind != "ask"
     }
     inputs = {
         e.fact.id: e.seq
@@ -125,15 +153,21 @@ def _delivered_once(s: Session, log: list[f.Envelope], blobs: Blobs) -> None:
         if isinstance(e.fact, f.UserMessage | f.UserAnswer)
         if getattr(e.fact, "question_id", "") not in about_losses
     }
+    texts = {e.fact.id: e.fact.text for e in log if isinstance(e.fact, f.UserMessage)}
     held: list[str] = []
     at_checkpoint: dict[int, list[str]] = {}
     unsure: set[str] = set()
+    again: set[str] = set()  # a person wanted it told twice
     for e in log:
         match e.fact:
-            case f.Receipt(input_id=i, status=status) if i in inputs:
-                held = [h for h in held if h != i] + ([i] if status == "consumed" else [])
+            case f.Receipt(input_id=i, status=status, code=code) if i in inputs:
+                held = [h for h in held if h != i] + ([i] if status == "consumed" and code != RESOLVED else [])
                 if status == "unconfirmed":
                     unsure.add(i)
+                if code == AGAIN:
+                    again.add(i)
+            case f.UserEdited(input_id=i, text=text):
+                texts[i] = text
             case f.CheckpointSaved(checkpoint=saved):
                 known = at_checkpoint.get(saved.after, [])
                 at_checkpoint[saved.n] = [*known, *(i for i in saved.consumed if i not in known)]
@@ -144,8 +178,10 @@ def _delivered_once(s: Session, log: list[f.Envelope], blobs: Blobs) -> None:
     if s.checkpoint is None or (disk := blobs.roots.get(s.checkpoint.root)) is None:
         return
     memory = [i for i in disk.memory if i in inputs]
-    if len(memory) != len(set(memory)):
-        raise Violation(f"{s.id}: an input stands twice in the conversation: {memory}")
+    if twice := [i for i, times in Counter(memory).items() if times > 1 and i not in again]:
+        raise Violation(f"{s.id}: inputs stand twice in the conversation: {twice}")
+    if old := [i for i in memory if i in texts and disk.texts[i] != texts[i]]:
+        raise Violation(f"{s.id}: the conversation contains inputs as they were before they were changed: {old}")
     if missing := [i for i in at_checkpoint.get(s.checkpoint.n, []) if i not in memory]:
         raise Violation(f"{s.id}: the checkpoint lacks inputs that it names: {missing}")
     if s.outcome != "completed":

@@ -46,6 +46,9 @@ class Faults(Struct, frozen=True, kw_only=True):
     # the runtimes
     runtime_crash: float = 0.0  # per step of work
     memory_unreadable: float = 0.0  # when a runtime has died: what its state contains cannot be told
+    runtime_mute: float = 0.0  # per turn: it says nothing any more, and hears nothing
+    runtime_deaf: float = 0.0  # per turn: it is over without a trace of what opened it
+    model_away: float = 0.0  # per turn: its model answers nothing, or refuses its login
     # the operators, who are no fault, but disturb
     order: float = 0.0  # per second: a runner is to drain; the order may be taken back
     rolling: float = 0.0  # once: all runners and servers are restarted, one after the other
@@ -94,6 +97,9 @@ def draw(rng: random.Random) -> Faults:
         restore_fails=maybe(0.02, 0.3, 0.3),
         erase=maybe(0.005, 0.1, 0.3),
         collector_crash=maybe(0.01, 0.3),
+        model_away=maybe(0.02, 0.3, 0.4),
+        runtime_mute=maybe(0.02, 0.2, 0.3),
+        runtime_deaf=maybe(0.02, 0.2, 0.3),
     )
 
 

@@ -6,6 +6,7 @@ from bide.core import commands as c
 from bide.core import ids
 from bide.core.bounds import LIMITS
 from bide.core.handle import Done
+from bide.core.limits import DAY, WORKING_S_MIN
 from bide.core.refusals import Unavailable
 from bide.core.session import Lifecycle, Session, deliverable
 from bide.store.base import Engine
@@ -40,8 +41,10 @@ class People:
         rng = self.clock.rng
         limits = {name: float(limit.default) for name, limit in LIMITS.items()}  # as every store gives them back
         limits |= {"online_window_s": rng.choice((0.0, 5.0, 20.0)), "recovery_window_s": LEASE_S / 2}
+        limits |= {"runtime_silence_s": 10.0}  # virtual seconds are few
         limits["checkpoint_interval_s"] = rng.choice((10.0, 600.0))
         limits["checkpoints_kept"] = 2.0  # the fewest: what is collected too early is missed soon
+        limits |= {"budget_usd": rng.choice((0.0, 0.0, 0.1)), "working_s": rng.choice((DAY, DAY, WORKING_S_MIN))}
         return c.Create(
             project="p", runtime="scripted", title="t", ticket="", pool=need.pool, repository="r", branch="", model="",
             author="ann", prompt=rng.choice(TEXTS), input_id=ids.mint(0, session, "prompt"), limits=limits,
@@ -116,6 +119,8 @@ class People:
             self.send(session, c.Resume(id=input_id, author="ann"))
         elif roll < 0.585:
             self.send(session, c.Cancel(id=input_id, author="ann"))
+        elif roll < 0.6:
+            self.send(session, c.Extend(id=input_id, author="ben", budget_usd=self.clock.rng.choice((0.05, 0.2, 0.5))))
 
     def _id(self, session: str) -> str:
         self.sent += 1

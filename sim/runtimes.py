@@ -9,6 +9,7 @@ from bide.core import runtime as r
 from sim.clock import Clock
 
 CAPABILITIES = r.Capabilities(steer=True)
+TROUBLES = ("model_unreachable", "model_unreachable", "model_unauthenticated", "model_error")
 
 
 class Disk:
@@ -16,6 +17,7 @@ class Disk:
 
     def __init__(self) -> None:
         self.memory: list[str] = []  # ids of inputs the conversation contains, in order
+        self.texts: dict[str, str] = {}  # what each of them says
         self.remembered = 0  # how much work the conversation knows of
         self.files: list[str] = []  # one entry for each step of work, unlike any other in the world
         self.version = 0  # of the newest runtime that wrote the conversation
@@ -23,7 +25,7 @@ class Disk:
     def copy(self) -> Disk:
         """An independent copy."""
         other = Disk()
-        other.memory, other.files = list(self.memory), list(self.files)
+        other.memory, other.texts, other.files = list(self.memory), dict(self.texts), list(self.files)
         other.remembered, other.version = self.remembered, self.version
         return other
 
@@ -48,6 +50,9 @@ class Process:
         self.clock, self.disk, self.version, self.name = clock, disk, version, name
         self._say, self._ask, self._died = say, ask, died
         self.alive, self.turn, self.done = True, 0, 0
+        self.took: set[str] = set()  # inputs; what it is told a second time it knows
+        self.steers: dict[str, str] = {}  # told, and not taken up
+        self.mute = False
         self.frozen = False  # by its runner, or by the warden
         self.halted = False  # its whole machine stands still
         self.waiting: list[Callable[[], None]] = []
@@ -86,14 +91,15 @@ class Process:
 
     def tell(self, order: r.Order) -> None:
         """What arrives on its stdin."""
-        if not self.alive:
+        if not self.alive or self.mute:
             return
         match order:
             case r.Deliver(input_id=input_id, text=text):
                 self.turn += 1
                 turn = self.turn
                 self.clock.after(self._pace(), lambda: self._do(lambda: self._take(turn, input_id, text)))
-            case r.Steer(input_id=input_id):
+            case r.Steer(input_id=input_id, text=text):
+                self.steers[input_id] = text
                 self.clock.after(self._pace(), lambda: self._do(lambda: self._steered(input_id)))
             case r.Interrupt():
                 self.clock.after(self._pace(), lambda: self._do(self._interrupted))
@@ -106,27 +112,52 @@ class Process:
     def _take(self, turn: int, input_id: str, text: str) -> None:
         if turn != self.turn:
             return
+        if input_id in self.took:
+            self._say(r.Consumed(input_id=input_id))
+            self._end("completed")
+            return
+        if self.clock.strikes("runtime_mute", self.name):
+            self.mute = True
+            if self.clock.chance(0.5):
+                self._remember(input_id, text)
+            return
         self._say(r.Busy())
-        self._remember(input_id)
+        if self.clock.strikes("runtime_deaf", self.name):
+            self.disk.version = max(self.disk.version, self.version)  # it writes, but nothing of this
+            self._end("completed")
+            return
+        self._remember(input_id, text)
         if self.clock.strikes("runtime_crash", self.name):
             self.die("crashed before it said so")
             return
         self._say(r.Consumed(input_id=input_id))
+        if self.clock.strikes("model_away", self.name):
+            self._say(r.Troubled(self.clock.rng.choice(TROUBLES), "API Error"))
+            self._end("failed")
+            return
         self._work(turn, text, self.clock.rng.randrange(1, 5))
 
-    def _remember(self, input_id: str) -> None:
+    def _remember(self, input_id: str, text: str) -> None:
+        self.took.add(input_id)
         self.disk.memory.append(input_id)
+        self.disk.texts[input_id] = text
         self.disk.version = max(self.disk.version, self.version)
 
-    def _steered(self, input_id: str) -> None:
-        self._remember(input_id)
-        self._say(r.Consumed(input_id=input_id))
+    def _steered(self, input_id: str, *, alone: bool = False) -> None:
+        text = self.steers.pop(input_id, None)
+        if text is None:
+            return
+        if input_id not in self.took:
+            self._remember(input_id, text)
+        self._say(r.Consumed(input_id=input_id, alone=alone))
 
     def _interrupted(self) -> None:
         if self.turn:
             self._end("interrupted")
 
     def _end(self, result: str) -> None:
+        for input_id in list(self.steers):  # idle is only who has nothing told to it left to take
+            self._steered(input_id, alone=True)
         self.turn += 1
         self.disk.remembered = len(self.disk.files)
         self._say(r.Idle(result=result))  # type: ignore[arg-type]
@@ -142,6 +173,7 @@ class Process:
         self.disk.files.append(step)
         self._say(r.Called(id=step, name="Write", input='{"file_path": "a.txt"}'))
         self.disk.remembered = len(self.disk.files)
+        self._say(r.Metered(tokens=1000) if left % 2 else r.Spent(usd=0.01, tokens=1000, model="m"))
         if left > 1:
             self.clock.after(
                 self.clock.rng.uniform(0.1, 2.0), lambda: self._do(lambda: self._work(turn, text, left - 1))

@@ -121,7 +121,9 @@ class Servers:
 
     def facts(self, runner: str, post: FactsPost, reply: Callable[[Answer], None]) -> None:
         """A runner's batch."""
-        report = c.Report(runner=runner, epoch=post.epoch, first=post.first, facts=post.facts, of=post.of)
+        report = c.Report(
+            runner=runner, epoch=post.epoch, first=post.first, facts=post.facts, of=post.of, lost=post.lost
+        )
         self.request(runner, post.session, report, reply)
 
     def sync(self, runner: Runner, sync: Sync, reply: Callable[[SyncReply | None], None]) -> None:

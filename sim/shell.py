@@ -13,7 +13,7 @@ from bide.core.refusals import Refused, Unavailable
 from bide.core.report import awaited
 from bide.core.runner import Runner
 from bide.core.spool import Spool
-from bide.core.wire import FactsPost
+from bide.core.wire import FactsPost, Glimpse
 from sim.clock import Clock
 from sim.fleet import STEP_BYTES, Build
 from sim.keeper import Keeper, Upload
@@ -81,6 +81,11 @@ class Shell:
             case e.Keep():
                 self.spools.setdefault(session, Spool(session)).add(effect, self.boot)
                 self.witness.kept(session, epoch, effect.at, effect.facts)
+            case Glimpse():
+                pass  # nobody watches
+            case e.Store():
+                name = effect.name
+                self.later(0.1, 3, lambda: self.perform(self.machine.stored(session, epoch, name, "", self.time())))
             case e.Post():
                 self._post(effect)
             case e.Restore():
@@ -89,6 +94,8 @@ class Shell:
                 self._spawn(session, epoch)
             case e.Capture():
                 self._capture(effect)
+            case e.Recall():
+                self.later(0.02, 1.0, lambda: self._recall(effect))
             case e.Release():
                 self._release(effect)
             case _:
@@ -112,8 +119,9 @@ class Shell:
     def _post(self, effect: e.Post) -> None:
         boot, now = self.boot, self.time
         post = FactsPost(
-            session=effect.session, epoch=effect.epoch, first=effect.first, facts=effect.facts, of=effect.of
-        )
+            session=effect.session, epoch=effect.epoch, first=effect.first, facts=effect.facts, of=effect.of,
+            lost=effect.lost,
+        )  # fmt: skip
 
         def posted(done: Answer) -> None:
             if isinstance(done, Done):
@@ -122,6 +130,10 @@ class Shell:
                 self.perform(self.machine.acked(post.session, post.epoch, upto, now(), post.of))
             elif isinstance(done, Refused) and done.code == "fenced":
                 self.perform(self.machine.fenced(post.session, post.epoch))
+            elif isinstance(done, Refused) and done.code == "gap":
+                after = done.more["next"]
+                assert isinstance(after, int)
+                self.perform(self.machine.missing(effect, after, now()))
 
         self.servers.facts(self.name, post, lambda done: self.here(boot, lambda: posted(done)))
 
@@ -197,6 +209,11 @@ class Shell:
         )  # fmt: skip
         self.processes[session] = (epoch, process)
         self.witness.begins_to_act(session)
+
+    def _recall(self, effect: e.Recall) -> None:
+        unreadable = self.clock.strikes("memory_unreadable", self.name)
+        memory = None if unreadable else frozenset(self.disks[effect.session].memory)
+        self.perform(self.machine.recalled(effect.session, effect.epoch, memory, self.time()))
 
     def _capture(self, effect: e.Capture) -> None:
         """Runtime state first, files a moment later with what the store lacks of them, the keys, the root, create-only,

@@ -10,7 +10,8 @@ from bide.core.handle import Done
 from bide.core.limits import DISK_FLOOR_BYTES
 from bide.core.run import Run
 from bide.core.runner import Runner
-from bide.core.session import Lifecycle, Session, deliverable, rewinding, wake_at
+from bide.core.session import BIDE, Lifecycle, Session, deliverable, rewinding, undelivered, wake_at
+from bide.core.troubles import HELD, retry_s
 from bide.store.base import Engine
 from sim.blobs import Blobs
 from sim.clock import Clock
@@ -19,8 +20,18 @@ from sim.fleet import Build
 from sim.runtimes import Disk
 
 Place = tuple[int, int]  # (epoch, n) of a runner's fact
-REWRITTEN = (f.CheckpointSaved, f.QuestionAsked, f.Parked, f.Ended, f.Cost, f.Note)  # by the server, on their way in
+REWRITTEN = (
+    f.CheckpointSaved,
+    f.QuestionAsked,
+    f.QuestionWithdrawn,
+    f.QuestionSuperseded,
+    f.Parked,
+    f.Ended,
+    f.Cost,
+    f.Note,
+)  # by the server, on their way in
 PLACED_IN_S = 30.0  # after the healing: polls, lost replies and a folder's own runner are over by then
+OUTAGE = "an outage"
 WOKEN_IN_S = 5.0  # the same: a server claimed it and died, and another looked
 
 
@@ -54,6 +65,7 @@ class Line:
         self.roots: dict[int, str] = {}  # checkpoint -> where it was written
         self.stands = 0  # the checkpoint that it would be restored from; 0: none
         self.spared_until = 0.0  # its runner may still come back with everything
+        self.held: set[str] = set()  # why nothing may be told to it now: questions, or an outage
 
 
 class Witness:
@@ -85,6 +97,7 @@ class Witness:
     def _fact(self, e: f.Envelope, line: Line, s: Session) -> None:
         if e.n >= 0:
             self._from_a_runner(e, line)
+        self._is_not_fed(e, line)
         match e.fact:
             case f.Leased():
                 self._leased(e, e.fact, line, s)
@@ -113,6 +126,22 @@ class Witness:
             case f.Created(checkpoint=begins) if begins is not None:
                 line.saves[begins.n], line.worked[begins.n], line.roots[begins.n] = (0, 0), [], begins.root
                 line.stands = begins.n
+
+    def _is_not_fed(self, e: f.Envelope, line: Line) -> None:
+        """What its model or its login cannot take waits until somebody says so."""
+        match e.fact:
+            case f.TurnEnded(result="failed", code=code) if retry_s(code, 0):
+                line.held.add(OUTAGE)
+            case f.QuestionAsked(question=question) if question.kind in HELD:
+                line.held = (line.held - {OUTAGE}) | {question.id}
+            case f.TurnStarted() if line.held:
+                raise Violation(f"{e.session_id}: a turn began in spite of {line.held}")
+            case f.QuestionAnswered(question_id=closed) | f.QuestionWithdrawn(question_id=closed):
+                line.held.discard(closed)
+            case f.UserResume() | f.Rewound() | f.Ended():
+                line.held.discard(OUTAGE)
+            case f.UserMessage() | f.UserAnswer() if e.actor != BIDE:
+                line.held.discard(OUTAGE)
 
     def _from_a_runner(self, e: f.Envelope, line: Line) -> None:
         if e.n != line.counts.get(e.epoch, 0):
@@ -182,8 +211,10 @@ class Witness:
         if s.checkpoint is None:
             return ""
         saved = self.blobs.ever[s.checkpoint.root]
-        if saved.version > build.version:
-            return f"version {saved.version}"
+        # One that was saved while a turn began may hold what it says, whatever it holds.
+        claimed = s.checkpoint.runtime_version.partition(".")[0] if s.checkpoint.consistency == "crash" else ""
+        if (version := max(saved.version, int(claimed or 0))) > build.version:
+            return f"version {version}"
         roomy = not build.disk_free or build.disk_free >= s.checkpoint.bytes + DISK_FLOOR_BYTES
         return "" if roomy or (runner, s.id) in self._warm else "the room"
 
@@ -265,6 +296,6 @@ class Witness:
         if rewinding(s):
             return  # the next one hears of them
         known = {p.id for p in run.deliveries.queue} | set(run.deliveries.untaken)
-        gone = [p.id for p in deliverable(s) if p.seq <= run.cursor and p.id not in known]
+        gone = [p.id for p in undelivered(s) if p.seq <= run.cursor and p.id not in known]
         if gone:
             raise Violation(f"{s.id}: {runner} has forgotten {gone}, and no other will deliver it")

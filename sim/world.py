@@ -16,6 +16,7 @@ from bide.store.memory import MemoryStore
 from sim import checks
 from sim.blobs import Blobs
 from sim.branchers import Branchers
+from sim.changers import Changers
 from sim.clock import Clock
 from sim.database import Database
 from sim.faults import ENDS_BY, HEALS_AT, Faults, draw
@@ -73,6 +74,7 @@ class World:
         self.witness.hosts = list(self.hosts)
         self.people = People(self.clock, self.servers, self.store, needs(rng, rng.randint(1, 3), machines))
         self.branchers = Branchers(self.clock, self.people, random.Random(f"branches {seed}"))
+        self.changers = Changers(self.clock, self.people, random.Random(f"changes {seed}"))
         self.operators = Operators(self.clock, self.servers, self.store, self.hosts, last=bool(faults.order))
         self.clock.after(1.0, self._each_second)
         self._plan(faults.store_away, self._store_goes)
@@ -119,6 +121,7 @@ class World:
             self.blobs.lose()
         self.keeper.each_second(self.people.sessions)
         self.branchers.each_second()
+        self.changers.each_second()
         self.witness.look(self.people.sessions)
 
     def _jump(self, seconds: float) -> None:

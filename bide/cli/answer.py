@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from bide.cli import out, tables
 from bide.cli.flags import FLAGS, Flags, KeyText, text_of
+from bide.core.refusals import Refused
 
 
 async def answer(
@@ -20,6 +21,9 @@ async def answer(
         tuple[str, ...], Parameter(help="One of the options: its text, or its number. May be given again.")
     ] = (),
     decline: Annotated[bool, Parameter(help="There will be no answer: the session has to decide by itself.")] = False,
+    withdraw: Annotated[
+        bool, Parameter(negative="", help="The question is of no use any more; the text says why.")
+    ] = False,
     key: Annotated[KeyText, Parameter(help="Idempotency key: answering twice with one key is one answer.")] = "",
     flags: Flags = FLAGS,
 ) -> None:
@@ -29,7 +33,15 @@ async def answer(
         if any(one.isdecimal() for one in choice):
             options = (await client.question(named))["options"]
             choice = tuple(numbered(one, options) for one in choice)
-        found = await client.answer(named, text_of(text), choices=choice, decline=decline, via="cli", key=key)
+        words = text_of(text)
+        try:
+            found = await client.answer(
+                named, words, choices=choice, decline=decline, withdraw=withdraw, via="cli", key=key
+            )
+        except Refused:
+            if words and text == "-" and not flags.json:  # what was piped in stands nowhere else
+                out.tell(words)
+            raise
     if flags.json:
         out.emit(found)
     else:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -24,6 +25,13 @@ A line you type is sent as a message.
   /answer [Q] TEXT       answer the open question
   /park  /resume  /cancel
   /quit                  leave; the session goes on"""
+
+
+@dataclass
+class Seen:
+    """The newest turn that is on the screen: who says stop means that one, never the next."""
+
+    turn: int
 
 
 async def attach(
@@ -48,16 +56,17 @@ async def _attach(session: str, verbose: bool, flags: Flags) -> None:
     async with flags.client() as client:
         named = await client.session_id(session)
         found = await client.session(named)
+        seen = Seen(found["turn"]["n"])
         if flags.json:
-            await _follow(client, named, verbose, flags)
+            await _follow(client, named, verbose, flags, seen)
             return
         out.tell(tables.told(found, datetime.now(UTC)))
         if not sys.stdin.isatty():
-            await _follow(client, named, verbose, flags)
+            await _follow(client, named, verbose, flags, seen)
             return
         out.tell("Type a message, or /help.")
-        following = asyncio.ensure_future(_follow(client, named, verbose, flags))
-        talking = asyncio.ensure_future(_talk(client, named))
+        following = asyncio.ensure_future(_follow(client, named, verbose, flags, seen))
+        talking = asyncio.ensure_future(_talk(client, named, seen))
         try:
             done, _ = await asyncio.wait((following, talking), return_when=asyncio.FIRST_COMPLETED)
         finally:  # also on Ctrl-C: a reader must not outlive the connection it reads
@@ -68,17 +77,18 @@ async def _attach(session: str, verbose: bool, flags: Flags) -> None:
             task.result()
 
 
-async def _follow(client: Client, session: str, verbose: bool, flags: Flags) -> None:
+async def _follow(client: Client, session: str, verbose: bool, flags: Flags, seen: Seen) -> None:
     lines = Timeline(width=tables.room(), receipts=verbose)
     async with aclosing(client.follow(session, until_ended=True, on_trouble=out.tell)) as events:
         async for event in events:
+            seen.turn = max(seen.turn, event["turn"])
             if flags.json:
                 out.emit(event)
             elif shown := lines.lines(event):
                 out.say("\n".join(shown))
 
 
-async def _talk(client: Client, session: str) -> None:
+async def _talk(client: Client, session: str, seen: Seen) -> None:
     """Takes lines until /quit or the end of input."""
     async for typed in _typed():
         line = typed.strip()
@@ -87,19 +97,19 @@ async def _talk(client: Client, session: str) -> None:
         if not line:
             continue
         try:
-            await _say(client, session, line)
+            await _say(client, session, line, seen)
         except Refused as refused:
             out.tell(f"{refused.sentence} {refused.hint}")
     out.tell(out.LEFT)
 
 
-async def _say(client: Client, session: str, line: str) -> None:
+async def _say(client: Client, session: str, line: str, seen: Seen) -> None:
     verb, _, rest = line.partition(" ")
     match verb:
         case "/interrupt" if rest.strip():
             await client.send(session, rest.strip(), delivery="interrupt")
         case "/interrupt":
-            await client.interrupt(session)
+            await client.interrupt(session, turn=seen.turn)
         case "/park":
             await client.park(session)
         case "/resume":

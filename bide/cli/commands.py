@@ -45,6 +45,9 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
         Command("send", "bide.cli.send:send", "Send a message."),
         Command("steer", "bide.cli.send:steer", "Send a message into the running turn."),
         Command("interrupt", "bide.cli.send:interrupt", "Stop the running turn."),
+        Command("edit", "bide.cli.change:edit", "Change a message that is not delivered yet."),
+        Command("withdraw", "bide.cli.change:withdraw", "Take a message or an answer back that is not delivered yet."),
+        Command("resolve", "bide.cli.change:resolve", "Say whether an unconfirmed message was delivered."),
         Command("park", "bide.cli.life:park", "Save everything and free the runner."),
         Command("resume", "bide.cli.life:resume", "Bring a parked session back to a runner."),
         Command("cancel", "bide.cli.life:cancel", "Stop a session, save it, end it."),
@@ -62,6 +65,7 @@ COMMANDS: dict[str, tuple[Command, ...]] = {
     ),
     "Server and runners": (
         Command("up", "bide.cli.up:up", "Start the server and one runner on this machine."),
+        Command("open", "bide.cli.open:open_page", "Print a link that signs a browser in to the web page."),
         Command("runner", "bide.cli.runner:runner", "Run sessions on this machine for a server."),
         Command("runners", "bide.cli.fleet:runners", "List the runners."),
         Command("drain", "bide.cli.drain:drain", "Empty a runner: everything it holds is saved and goes on elsewhere."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Annotated
 
@@ -50,9 +51,13 @@ async def _listed(client: Client, session: str, path: str, checkpoint: int, tree
 
 
 async def _print(client: Client, session: str, path: str, checkpoint: int, tree: str) -> None:
-    """As it is where a program reads; on a terminal nothing in it acts."""
+    await pour(client.read_file(session, path, checkpoint=checkpoint, tree=tree))
+
+
+async def pour(source: AsyncGenerator[bytes, None]) -> None:
+    """Prints bytes: as they are where a program reads; on a terminal nothing in them acts."""
     to_terminal = sys.stdout.isatty()
-    async with aclosing(client.read_file(session, path, checkpoint=checkpoint, tree=tree)) as parts:
+    async with aclosing(source) as parts:
         line = Line()
         async for part in parts:
             if to_terminal:

@@ -59,6 +59,17 @@ def _count(type_: type, tokens: Sequence[Token]) -> int:
     return int(given)
 
 
+def _usd(type_: type, tokens: Sequence[Token]) -> float:
+    given = tokens[0].value
+    try:
+        found = float(given.strip().removeprefix("$").removesuffix("USD"))
+    except ValueError:
+        raise ValueError(f"{given[:80]!r} is no amount of USD: write 5 or 2.50.") from None
+    if not 0 <= found < float("inf"):
+        raise ValueError(f"{given[:80]!r} is no amount of USD that somebody could spend.")
+    return found
+
+
 def _key(type_: type, tokens: Sequence[Token]) -> str:
     given = tokens[0].value
     if not (given.isascii() and given.isprintable()):
@@ -67,6 +78,7 @@ def _key(type_: type, tokens: Sequence[Token]) -> str:
 
 
 Duration = Annotated[float, Parameter(converter=_duration, metavar="DURATION")]
+Usd = Annotated[float, Parameter(converter=_usd, metavar="USD")]
 Moment = Annotated[datetime, Parameter(converter=_moment, metavar="WHEN")]
 KeyText = Annotated[str, Parameter(converter=_key, metavar="KEY")]
 Count = Annotated[int, Parameter(converter=_count, metavar="COUNT")]

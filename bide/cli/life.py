@@ -8,7 +8,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from bide.cli import out, tables, when
-from bide.cli.flags import FLAGS, Flags, Moment, SessionName
+from bide.cli.commands import WrongUse
+from bide.cli.flags import FLAGS, Duration, Flags, Moment, SessionName, Usd
 from bide.client import shapes
 from bide.core.keeping import KEPT_LONGER
 
@@ -35,17 +36,29 @@ async def extend(
     session: SessionName,
     /,
     *,
-    until: Annotated[Moment, Parameter(help="'in 3 days', monday, 'monday 09:00', or an ISO 8601 time.")],
+    until: Annotated[
+        Moment | None, Parameter(help="Keep it until then: 'in 3 days', monday, 'monday 09:00', or an ISO 8601 time.")
+    ] = None,
+    budget: Annotated[Usd | None, Parameter(help="What its model may cost in all from now on.")] = None,
+    lifetime: Annotated[Duration | None, Parameter(help="How long it may work in all from now on, e.g. 2d.")] = None,
     flags: Flags = FLAGS,
 ) -> None:
-    """Keep a parked or ended session until then. A day without a time means the end of that day.
+    """Keep a parked or ended session for longer, or allow it more money or working time.
 
-    What names no zone is read by this machine's clock. What was understood is shown with its zone.
+    A day without a time means the end of that day. What names no zone is read by this machine's clock. What was
+    understood is shown with its zone.
     """
+    costs = budget is not None or lifetime is not None
+    if costs == (until is not None):
+        raise WrongUse("It needs --until, or else --budget and --lifetime or one of them.", "See `bide extend --help`.")
     async with flags.client() as client:
-        found = await client.extend(await client.session_id(session), until.isoformat().replace("+00:00", "Z"))
+        named = await client.session_id(session)
+        if until is None:
+            found = await client.allow(named, budget_usd=budget, working_s=lifetime)
+        else:
+            found = await client.extend(named, until.isoformat().replace("+00:00", "Z"))
     _receipt(found, flags)
-    if not flags.json and found["how"] == KEPT_LONGER:
+    if until is not None and not flags.json and found["how"] == KEPT_LONGER:
         out.tell(f"Until {when.local(until):%A %Y-%m-%d %H:%M %Z}, {when.span(_left_s(until))} from now.")
 
 

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from bide.cli import limits, out, tables, when
 from bide.cli.commands import WrongUse
-from bide.cli.flags import FLAGS, Duration, Flags, KeyText, text_of
+from bide.cli.flags import FLAGS, Duration, Flags, KeyText, Usd, text_of
 from bide.client import Client, shapes
 from bide.core.refusals import Refused
 
@@ -39,6 +39,8 @@ async def run(
     retention: Annotated[
         Duration | None, Parameter(help="How long it is kept after the last activity, e.g. 30d.")
     ] = None,
+    budget: Annotated[Usd | None, Parameter(help="What its model may cost, e.g. 5; 0: no end.")] = None,
+    lifetime: Annotated[Duration | None, Parameter(help="How long it may work in all, e.g. 8h.")] = None,
     wait: Annotated[
         shapes.Shown | None, Parameter(help="Return once the session is shown as this, or has ended.")
     ] = None,
@@ -57,7 +59,9 @@ async def run(
     """Start a session on a repository. It works on by itself; `bide attach` follows it."""
     if not (repo and task) and not recap:
         raise WrongUse("It needs a repository and a task.", "See `bide run --help`.")
-    windows = {"online_window_s": online_window, "retention_s": retention}
+    windows = {
+        "online_window_s": online_window, "retention_s": retention, "budget_usd": budget, "working_s": lifetime,
+    }  # fmt: skip
     async with flags.client() as client:
         started = await client.create_session(
             text_of(task), repository=repository(repo) if repo else "", project=project, branch=branch, title=title,

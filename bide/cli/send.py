@@ -53,11 +53,8 @@ async def interrupt(
     """Stop the running turn. The session goes on with the text and what is queued, or waits for what you send next."""
     async with flags.client() as client:
         named, words = await client.session_id(session), text_of(text)
-        if words and not drop_queued:
-            found = await client.send(named, words, delivery="interrupt", key=key)
-        elif words:
-            stop, then = {"type": "user.interrupt", "drop_queued": True}, {"type": "user.message", "text": words}
-            found = (await client.post(named, [stop, then], key=key))[-1]
+        if words:
+            found = await client.send(named, words, delivery="interrupt", drop_queued=drop_queued, key=key)
         else:
             found = await client.interrupt(named, drop_queued=drop_queued, key=key)
     _receipt(found, flags)

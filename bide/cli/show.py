@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -32,7 +32,7 @@ async def show(session: SessionName, /, *, flags: Flags = FLAGS) -> None:
     parts = [
         f"{inert.line(found['title'])}\n{tables.fields(_head(found, now))}",
         _section("Questions", [_question(one) for one in questions]),
-        _section("Inputs", _last([_input(one) for one in inputs], INPUTS_SHOWN)),
+        _section("Inputs", _last([_input(one, inputs) for one in inputs], INPUTS_SHOWN)),
         _section("Losses", [_loss(one, names) for one in losses]),
         _section("Checkpoints", _last([_checkpoint(one) for one in checkpoints], CHECKPOINTS_SHOWN)),
     ]
@@ -75,9 +75,17 @@ def _head(one: shapes.Session, now: datetime) -> list[tuple[str, str]]:
             f"checkpoint {saved['n']}, {when.since(saved['saved_at'], now)} ago" + back if saved else _unsaved(one),
         ),
         ("kept until", tables.kept(one, now)),
-        ("cost", f"{cost['usd']:.2f} USD, {cost['tokens']} tokens" if cost["tokens"] or cost["usd"] else ""),
+        ("cost", _cost(cost, one["limits"])),
         ("waits for", f"{window}, then parks" if one["lifecycle"] == "active" else ""),
     ]
+
+
+def _cost(cost: shapes.Cost, limits: Mapping[str, float]) -> str:
+    """What was spent, and of how much."""
+    budget, lifetime = limits.get("budget_usd", 0), limits.get("working_s", 0)
+    money = f"{cost['usd']:.2f}" + (f" of {budget:.2f}" if budget else "") + " USD"
+    worked = f"worked {when.span(cost['worked_s'])}" + (f" of {when.span(lifetime)}" if lifetime else "")
+    return f"{money}, {cost['tokens']} tokens, {worked}" if cost["tokens"] or cost["usd"] or cost["worked_s"] else ""
 
 
 def _unsaved(one: shapes.Session) -> str:
@@ -116,11 +124,14 @@ def _question(one: shapes.Question) -> str:
     return _indented(lines)
 
 
-def _input(one: shapes.Receipt) -> str:
+def _input(one: shapes.Receipt, among: Sequence[shapes.Receipt]) -> str:
+    """With its id where something can be done about it: `bide edit`, `withdraw`, `resolve`."""
     status = one["status"] + (f" in turn {one['turn']}" if one["turn"] else "")
     status += f" ({one['code']})" if one["code"] else ""
     text = inert.line(one["text"])
     what = text if len(text) <= 60 else text[:59] + "…"
+    open_ = one["status"] in ("accepted", "unconfirmed") and one["type"] in ("user.message", "user.answer")
+    what = f"{tables.short(one['id'], [other['id'] for other in among])}  {what}" if open_ else what
     return f"  {when.clock(one['accepted_at'])}  {one['type'].removeprefix('user.')}, {status}  {what}".rstrip()
 
 

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from bide.cli import inert, when
 from bide.client import shapes
+from bide.core.holding import ALLOWED
 from bide.core.keeping import KEPT_LONGER
 
 WIDTH, PIPED_WIDTH, NARROWEST = 80, 120, 40
@@ -115,6 +116,8 @@ def receipt(found: shapes.Receipt) -> str:
     match kind, status:
         case ("extend", "consumed") if how == KEPT_LONGER:
             return "It is kept longer."
+        case ("extend", "consumed") if how == ALLOWED:
+            return "Allowed; what it was held for is over."
         case ("extend", "consumed"):
             return f"{how[:1].upper()}{how[1:]}."
         case ("park" | "interrupt" | "resume", "consumed") if how and how != "resumed":
@@ -135,6 +138,18 @@ def receipt(found: shapes.Receipt) -> str:
             return "It stops and is saved first, then it goes back; `bide ps` shows when it is done."
         case ("rewind", "consumed"):
             return f"{how[:1].upper()}{how[1:]}. A message goes on from there."
+        case ("resolve", "consumed"):
+            return f"{how[:1].upper()}{how[1:]}."
+        case ("resolve", "accepted"):
+            return f"Its runner delivers it again; `bide show {session}` says when it has."
+        case ("message" | "answer", "withdrawing"):
+            return f"It is taken back unless its runner delivers it first; `bide show {session}` says which."
+        case ("message", "accepted") if how.endswith("changes it"):
+            return f"It is changed unless its runner delivers it first; `bide show {session}` says which."
+        case ("message", "accepted") if found["code"] == "edited":
+            return "It is changed."
+        case ("message" | "answer", "withdrawn") if found["code"] == "taken_back":
+            return "It is taken back."
         case ("message" | "answer", "accepted"):
             return f"The {kind} is accepted; session {session} gets it."
     what = {"message": "The message", "answer": "The answer"}.get(kind, f"The order to {kind}")

@@ -11,6 +11,7 @@ from bide.cli import inert, when
 from bide.cli.tables import short, wrapped
 from bide.client.shapes import Event
 from bide.core.limits import SHOWN_INPUT_CHARS
+from bide.core.quantities import amount
 
 LABEL = 10
 INDENT = " " * (8 + 2 + LABEL + 2)
@@ -85,6 +86,10 @@ def told(event: Event) -> tuple[str, str]:
         )
     except (KeyError, TypeError, AttributeError, ValueError):  # a newer server may say it otherwise
         label, text = kind, _rest(body)
+    if body.get("cut") and body.get("bytes"):
+        text += f"\n… cut, {when.size(body['bytes'])} in all" + (
+            f": bide logs {short(event['session_id'])} --whole {event['seq']}" if body.get("blob") else ""
+        )
     if kind.startswith("user.") and kind != "user.receipt":
         label = event["actor"] or label
     return label, text
@@ -148,8 +153,7 @@ def _result(body: Body) -> tuple[str, str]:
     lines = str(body["output"]).rstrip().split("\n")
     more = len(lines) - OUTPUT_LINES
     shown = lines[:OUTPUT_LINES] + ([f"… {when.count(more, 'more line')}"] if more > 0 else [])
-    cut = [f"… cut, {when.size(body['bytes'])} in all"] if body.get("cut") and body.get("bytes") else []
-    return ("result" if body["ok"] else "failed"), "\n".join([*shown, *cut])
+    return ("result" if body["ok"] else "failed"), "\n".join(shown)
 
 
 def _restored(body: Body) -> tuple[str, str]:
@@ -192,6 +196,17 @@ def _ended(body: Body) -> tuple[str, str]:
 
 def _kept(body: Body) -> str:
     return f", kept until {_moment(body['expires_at'])}" if body.get("expires_at") else ""
+
+
+def _extended(body: Mapping[str, Any]) -> str:
+    if body.get("until"):
+        return f"keeps the session until {_moment(body['until'])}"
+    more = [
+        f"{amount(body[name], unit)} {what}"
+        for name, unit, what in (("budget_usd", "usd", "in all"), ("working_s", "s", "of work in all"))
+        if body.get(name)
+    ]
+    return f"allows it {' and '.join(more)}"
 
 
 def _moment(text: str) -> str:
@@ -244,9 +259,16 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "user.cancel": lambda b: ("cancel", "cancels the session"),
     "user.park": lambda b: ("park", "parks the session"),
     "user.resume": lambda b: ("resume", "resumes the session"),
-    "user.extend": lambda b: ("extend", f"keeps the session until {_moment(b['until'])}"),
+    "user.extend": lambda b: ("extend", _extended(b)),
     "user.fork": _fork,
     "user.rewind": lambda b: ("rewind", f"takes the session back to checkpoint {b['checkpoint']}"),
+    "user.edit": lambda b: ("change", f"wants {short(b['input_id'])} changed"),
+    "user.edited": lambda b: ("change", f"{short(b['input_id'])} says now: {b['text']}"),
+    "user.withdraw": lambda b: ("change", f"takes {short(b['input_id'])} back"),
+    "user.resolve": lambda b: (
+        "change",
+        f"says that {short(b['input_id'])} {'was delivered' if b['choice'] == 'delivered' else 'is to be delivered again'}",
+    ),
     "user.receipt": _receipt,
     "assistant.message": lambda b: ("says", b["text"]),
     "assistant.thought": lambda b: ("thinks", b["text"]),
@@ -256,6 +278,7 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "question.answered": lambda b: ("question", f"{short(b['question_id'])} answered by {b['by']}"),
     "question.declined": lambda b: ("question", f"{short(b['question_id'])} declined by {b['by']}"),
     "question.withdrawn": lambda b: ("question", f"{short(b['question_id'])} withdrawn: {b['reason']}"),
+    "question.superseded": lambda b: ("question", f"{short(b['question_id'])} {b['reason']}"),
     "assumption.recorded": lambda b: ("assumes", f"{b['text']} ({b['impact']} impact)"),
     "environment.restored": _restored,
     "environment.moved": lambda b: ("workspace", f"moved from {b['from']} to {b['to']}"),
@@ -273,7 +296,7 @@ TOLD: dict[str, Callable[[Body], tuple[str, str]]] = {
     "cost": lambda b: ("cost", f"{b['usd']:.4f} USD, {b['tokens']} tokens, {b['model']}"),
     "note": lambda b: ("note", b["text"]),
     "error": _trouble,
-    "gap": lambda b: ("GAP", f"events {b['from']} to {b['to']} are missing: {b['reason']}"),
+    "gap": lambda b: ("GAP", f"what its runner told as {b['from']} to {b['to']} is missing: {b['reason']}"),
     "raw": lambda b: ("raw", b["frame"][:SHOWN_INPUT_CHARS]),
 }
 

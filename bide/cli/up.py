@@ -17,7 +17,8 @@ from bide.cli.flags import Count, Duration
 from bide.cli.tending import Tending
 from bide.client import shapes
 from bide.client.connection import kept
-from bide.core.limits import SLOTS_DEFAULT, SLOTS_MAX
+from bide.core.limits import SIGN_IN_S, SLOTS_DEFAULT, SLOTS_MAX
+from bide.core.quantities import amount
 from bide.core.refusals import Refused, Unavailable
 from bide.server import serve
 from bide.server.config import load
@@ -110,11 +111,12 @@ class _Opening:
     def _say(self, serving: serve.Serving, runner: shapes.Runner | None) -> None:
         if self._json:
             found: dict[str, Any] = {"url": serving.url, "token": serving.token}
-            out.emit(found | {"data": str(serving.data), "runner": runner})
+            out.emit(found | {"data": str(serving.data), "runner": runner, "page": serving.page or None})
             return
         # A token that somebody gave is known to them, and what a fleet's servers print is kept in its logs.
         token = "the one in BIDE_OWNER_TOKEN or config.toml" if self._configured else serving.token
-        rows = [("address", serving.url), ("token", token), ("data", str(serving.data))]
+        rows = [("address", serving.url), ("web page", serving.page or f"{serving.url}, after a link of `bide open`")]
+        rows += [("token", token), ("data", str(serving.data))]
         if serving.database:
             rows.append(("database", serving.database))
         if runner is not None and self._tending is not None:
@@ -124,6 +126,10 @@ class _Opening:
             what = f"{runner['name']}, {runner['slots']} slots, {isolation}, process {local.recorded.pid}{was}"
             rows += [("runner", what), ("runtimes", tables.runtimes(runner["runtimes"])), ("its log", str(local.log))]
         out.say(f"bide is up.\n{tables.fields(rows)}")
+        if serving.page:
+            out.say(
+                f"That link signs one browser in, once, within {amount(SIGN_IN_S, 's')}; `bide open` prints another."
+            )
         if self._tending is None:
             out.say(
                 f"No runner is started here. `bide runner --server {serving.url}` adds one, where BIDE_TOKEN is"

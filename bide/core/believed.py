@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import ids
+from bide.core.facts import Lost
 from bide.core.hearing import cut
 from bide.core.limits import (
     CUT_MARK_BYTES,
     FACT_ITEMS_MAX,
+    FACT_LIST_BYTES,
     KEEPS_TOLD_MAX,
     MOMENT_MAX,
+    NAME_TOLD_CHARS,
+    OPTION_BYTES,
     PROBLEM_BYTES,
     PROCESS_CHARS,
     RAW_BYTES,
@@ -30,7 +34,24 @@ from bide.core.wire import ISOLATIONS, Register, Sync
 
 T = TypeVar("T", bound=Struct)
 _MOMENTS = frozenset(("at", "asked_at", "expires_at", "retry_at", "saved_at", "verified_at"))
-_TEXT_BYTES = {"output": TOOL_OUTPUT_BYTES, "frame": RAW_BYTES, "sentence": RAW_BYTES, "hint": RAW_BYTES}
+_NAMES = frozenset(
+    (
+        "code",
+        "id",
+        "input_id",
+        "isolation",
+        "model",
+        "name",
+        "runtime",
+        "runtime_session_id",
+        "runtime_version",
+        "version",
+    )
+)
+_WHOLE = frozenset(("consumed", "input_ids", "told"))  # a list of inputs that lacks one would have it delivered again
+_TEXT_BYTES = {
+    "output": TOOL_OUTPUT_BYTES, "frame": RAW_BYTES, "sentence": RAW_BYTES, "hint": RAW_BYTES, "options": OPTION_BYTES,
+}  # fmt: skip
 
 
 def believed(told: T) -> T:
@@ -55,8 +76,18 @@ def short(text: str, limit: int) -> str:
     return cut(text, limit)[0]
 
 
+def named(text: str) -> str:
+    """An id or a name, cut in its middle where it is no name any more. Two that are equal stay so."""
+    if len(text) <= NAME_TOLD_CHARS:
+        return text
+    tail = NAME_TOLD_CHARS // 4
+    return f"{text[: NAME_TOLD_CHARS - tail - 1]}…{text[-tail:]}"
+
+
 def _fit(name: str, value: object) -> object:
     match value:
+        case str() if name in _NAMES:
+            return named(value)
         case str():
             return short(value, _TEXT_BYTES.get(name, TEXT_BYTES))
         case bool() | None:
@@ -64,12 +95,35 @@ def _fit(name: str, value: object) -> object:
         case int() | float():
             return _within(value, MOMENT_MAX if name in _MOMENTS else SEQ_MAX)
         case tuple():
-            fits = tuple(_fit(name, one) for one in value[:FACT_ITEMS_MAX])
+            fits = _shortened(tuple(_fit(name, one) for one in value[:FACT_ITEMS_MAX]), name, len(value))
             same = len(fits) == len(value) and all(a is b for a, b in zip(fits, value, strict=True))
             return value if same else fits
+        case dict():
+            some = {named(key): _fit(name, one) for key, one in list(value.items())[:FACT_ITEMS_MAX]}
+            return value if some == value else some
         case Struct():
             return believed(value)
     return value
+
+
+def _shortened(items: tuple[Any, ...], name: str, count: int) -> tuple[Any, ...]:
+    """As many of them as a fact has room for; the last one counts the others, of `count`."""
+    sizes = list(map(_bytes, items))
+    if name in _WHOLE or sum(sizes) <= FACT_LIST_BYTES:
+        return items
+    left = FACT_LIST_BYTES - CUT_MARK_BYTES
+    for place, item in enumerate(items):
+        left -= sizes[place]
+        if left < 0:
+            rest = f"… and {count - place} more"
+            return (*items[:place], Lost(what=rest) if isinstance(item, Lost) else rest)
+    return items
+
+
+def _bytes(item: object) -> int:
+    if isinstance(item, str):
+        return len(item.encode("utf-8", "replace"))
+    return sum(_bytes(getattr(item, name)) for name in item.__struct_fields__) if isinstance(item, Struct) else 8
 
 
 def _within(value: float, most: float) -> float:

@@ -54,8 +54,20 @@ LIMITS: dict[str, Limit] = dict(
                "once, holes in sparse files and what is left out not at all; compression and what it shares with other "
                "checkpoints make no difference. At 80 % a note says so; above it the last good checkpoint stays and "
                "nothing newer is saved until there is less."),
+        _limit("budget_usd", n.BUDGET_USD, "usd", 0, n.BUDGET_USD_MAX,
+               "What the model may cost, as the runtime counts it. At nine tenths the coding agent is told to wrap up; at "
+               "the end its turn is stopped, everything is saved, and the session waits for more. 0: no end."),
+        _limit("working_s", n.WORKING_S, "s", n.WORKING_S_MIN, n.WORKING_S_MAX,
+               "How long a session may work in all; waiting for people and being parked cost nothing. It is told before, "
+               "and at the end it is stopped, saved, and waits for more."),
         _limit("recovery_window_s", n.RECOVERY_S, "s", 0, n.RECOVERY_S_MAX,
                "How long an interrupted session waits for its own runner before another takes the last checkpoint."),
+        _limit("runtime_silence_s", n.RUNTIME_SILENCE_S, "s", n.RUNTIME_SILENCE_S_MIN, n.RUNTIME_SILENCE_S_MAX,
+               "A runtime in a turn that says nothing, runs no tool and asks no model is ended after this and started anew; "
+               "after three times the session parks and asks. Before its first word to a message it has two minutes at most."),
+        _limit("tool_silence_s", n.TOOL_SILENCE_S, "s", n.TOOL_SILENCE_S_MIN, n.TOOL_SILENCE_S_MAX,
+               "A tool that gives no sign of life for so long is stopped, and its turn ends as failed. After 15 minutes, and "
+               "each time that has doubled, the session says that it is silent."),
         _limit("message_bytes", n.MESSAGE_BYTES, "bytes", 1, n.MESSAGE_BYTES,
                "One message or answer; a longer one is refused, nothing of it is kept."),
         _limit("queued_inputs", n.INPUTS_MAX, "count", 1, n.INPUTS_MAX,
@@ -76,6 +88,10 @@ FIXED: tuple[Limit, ...] = (
     _fixed("event_text_bytes", n.TEXT_BYTES, "bytes", "One text in an event; a longer one is cut with a mark."),
     _fixed("tool_output_bytes", n.TOOL_OUTPUT_BYTES, "bytes", "The output of one tool in an event; a longer one is cut "
            "with a mark."),
+    _fixed("output_bytes", n.OUTPUT_BYTES, "bytes", "Of a text that its event cuts: so long it is kept whole, beside the "
+           "log; of a longer one the event has all that is kept."),
+    _fixed("outputs_bytes", n.OUTPUTS_BYTES, "bytes", "What one session keeps so in all; further ones are only cut, and a "
+           "note says so."),
     _fixed("title_chars", n.TITLE_CHARS, "chars", "A session's title, ticket or branch; a longer one is refused."),
     _fixed("labels", n.LABELS_MAX, "count", "Labels that a session may ask of its runner; more are refused."),
     _fixed("events_per_post", n.EVENTS_PER_POST_MAX, "count", "Inputs in one request; more are refused whole."),

@@ -22,6 +22,7 @@ from bide.core.quantities import span, utc
 from bide.core.recovery import kept_until
 from bide.core.refusals import Refused
 from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, at_rest, deliverable, rewinding
+from bide.core.troubles import about_session
 
 Origin = Literal["clone", "fork", "first", "later"]
 
@@ -113,7 +114,7 @@ def _begun(s: Session, command: c.Fork, source: f.Checkpoint, now: float) -> Dra
     d = Draft(command.session, None, now)
     # As the new session's own first one: its epochs are counted from the beginning, and none of its inputs is in it.
     begins = replace(
-        source, id=ids.mint(now, d.session_id, "checkpoint"), epoch=0, at_n=0, event_seq=1, consumed=(),
+        source, id=ids.mint(now, d.session_id, "checkpoint"), epoch=0, at_n=0, event_seq=1, consumed=(), told=(),
         input_cursor="", after=0,
     )  # fmt: skip
     d.add(
@@ -181,7 +182,7 @@ def _go_back(d: Draft, input_id: str, target: f.Checkpoint, before: f.Checkpoint
     """`before` is the one that the target was built upon, if it is kept."""
     s = d.s
     here, there = line(d.saves, s.checkpoint), line(d.saves, target)
-    told = [p.id for p in s.inputs if p.type in RUNTIME_INPUTS and p.status != "accepted"]
+    told = [p.id for p in (*s.inputs, *s.unsure) if p.type in RUNTIME_INPUTS and p.status != "accepted"]
     held, holds = [*_inputs(here), *told], _inputs(there)
     abandoned = tuple(dict.fromkeys(i for i in held if i not in set(holds)))
     restored = tuple(i for i in holds if i not in set(held))
@@ -189,7 +190,9 @@ def _go_back(d: Draft, input_id: str, target: f.Checkpoint, before: f.Checkpoint
     shared = next((one for one in there if one.n in numbers), None)
     unasked = f"the session went back to checkpoint {target.n}, where it was not asked"
     for question in s.questions:
-        if question.kind == "loss" or not _asked_before(s, question.id, shared):
+        if question.kind == "budget":
+            continue  # what it may cost is no matter of where it stands
+        if about_session(question) or not _asked_before(s, question.id, shared):
             d.add(f.QuestionWithdrawn(question_id=question.id, reason=unasked))
     _ask_again(d, abandoned, restored, shared, target)
     answers = [

@@ -8,9 +8,12 @@ from typing import Any, get_args
 import msgspec
 
 from bide.core import facts as f
+from bide.core.hearing import cut
+from bide.core.limits import NAME_TOLD_CHARS, RAW_BYTES
 from bide.core.session import VERSION, Session
 
 FACTS_VERSION = 1
+DAMAGED = {"damaged": True}
 
 
 class Versioned(msgspec.Struct, frozen=True):
@@ -19,10 +22,15 @@ class Versioned(msgspec.Struct, frozen=True):
     version: int
 
 
+class _Kind(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
 # (version, type) -> the same fact one version later, as plain JSON values
 UPCAST: dict[tuple[int, str], Callable[[dict[str, Any]], dict[str, Any]]] = {}
 
 _fact: msgspec.json.Decoder[f.Fact] = msgspec.json.Decoder(f.Fact)
+_told: msgspec.json.Decoder[f.RunnerFact] = msgspec.json.Decoder(f.RunnerFact)
 _KINDS = frozenset(f.tag_of(kind) for kind in get_args(f.Fact))
 _session = msgspec.json.Decoder(Session)
 _version = msgspec.json.Decoder(Versioned)
@@ -58,6 +66,33 @@ def _opaque(stored: bytes | str) -> f.Opaque:
     if not kind or kind in _KINDS:
         raise msgspec.ValidationError(f"a fact of type {kind!r} cannot be read")
     return f.Opaque(kind=kind, body=plain)
+
+
+def decode_shown(kind: str, stored: bytes | str, version: int) -> f.Fact | f.Opaque:
+    """As `decode_fact`, for whoever only shows it: one that is damaged is `{"damaged": true}`, and hides no other."""
+    try:
+        return decode_fact(stored, version)
+    except (msgspec.MsgspecError, AttributeError, LookupError, TypeError, ValueError, RecursionError):
+        return f.Opaque(kind=kind, body=dict(DAMAGED))
+
+
+def decode_told(told: msgspec.Raw | bytes) -> f.RunnerFact:
+    """What a runner tells, or what stands in its place where this server cannot read it: a kind that only a newer
+    release knows is `raw`, all else an `error`. Never raises: a fact costs no other of its batch.
+    """
+    try:
+        return _told.decode(told)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        why = str(error)
+    frame = bytes(told).decode("utf-8", "replace")
+    try:
+        kind = str(msgspec.json.decode(told, type=_Kind).type)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        kind = ""
+    if kind and kind not in _KINDS:
+        return f.Raw(runtime="runner", frame=cut(frame, RAW_BYTES)[0])
+    sentence = f"An event that the runner told cannot be read: {why}. It began with {frame[:NAME_TOLD_CHARS]}"
+    return f.Error(code="bad_event", sentence=sentence)
 
 
 def encode_session(s: Session) -> bytes:

@@ -6,7 +6,7 @@ import math
 
 from msgspec import Struct
 
-from bide.core.facts import Care, Delivery, Lost, OnLoss, RunnerFact
+from bide.core.facts import Care, Delivery, Lost, OnLoss, Resolution, RunnerFact
 
 
 class Create(Struct, frozen=True, kw_only=True):
@@ -31,24 +31,26 @@ class Create(Struct, frozen=True, kw_only=True):
 
 
 class Say(Struct, frozen=True, kw_only=True):
-    """A message for the runtime."""
+    """A message for the runtime. With `drop_queued` one that is delivered as `interrupt` takes the place of all that waits."""
 
     id: str
     author: str
     text: str
     delivery: Delivery = "next_turn"
+    drop_queued: bool = False
 
 
 class Interrupt(Struct, frozen=True, kw_only=True):
-    """Stop the running turn."""
+    """Stop the running turn, or only the turn of this number."""
 
     id: str
     author: str
     drop_queued: bool = False
+    turn: int = 0
 
 
 class Answer(Struct, frozen=True, kw_only=True):
-    """The answer to one question, or its refusal to be answered (`decline`)."""
+    """The answer to one question, or its refusal to be answered (`decline`), or that it is of no use (`withdraw`)."""
 
     id: str
     author: str
@@ -56,6 +58,7 @@ class Answer(Struct, frozen=True, kw_only=True):
     text: str = ""
     choices: tuple[str, ...] = ()
     decline: bool = False
+    withdraw: bool = False
     via: str = "api"
 
 
@@ -81,11 +84,13 @@ class Resume(Struct, frozen=True, kw_only=True):
 
 
 class Extend(Struct, frozen=True, kw_only=True):
-    """Keep a parked session until `until` (epoch seconds)."""
+    """Keep a parked session until `until` (epoch seconds), or set what it may cost in all: money, and working time."""
 
     id: str
     author: str
-    until: float
+    until: float = 0.0
+    budget_usd: float = 0.0
+    working_s: float = 0.0
 
 
 class Fork(Struct, frozen=True, kw_only=True):
@@ -113,8 +118,35 @@ class Rewind(Struct, frozen=True, kw_only=True):
     checkpoint: int
 
 
-INPUTS = (Say, Interrupt, Answer, Cancel, Park, Resume, Extend, Fork, Rewind)
-Input = Say | Interrupt | Answer | Cancel | Park | Resume | Extend | Fork | Rewind
+class Edit(Struct, frozen=True, kw_only=True):
+    """Make a message that is not delivered yet another one; an empty text and no delivery stay as they are."""
+
+    id: str
+    author: str
+    input_id: str
+    text: str = ""
+    delivery: Delivery | None = None
+
+
+class Withdraw(Struct, frozen=True, kw_only=True):
+    """Take an input back that is not delivered yet."""
+
+    id: str
+    author: str
+    input_id: str
+
+
+class Resolve(Struct, frozen=True, kw_only=True):
+    """Say of an unconfirmed input that it is to be delivered `again`, or that it was `delivered`."""
+
+    id: str
+    author: str
+    input_id: str
+    choice: Resolution
+
+
+INPUTS = (Say, Interrupt, Answer, Cancel, Park, Resume, Extend, Fork, Rewind, Edit, Withdraw, Resolve)
+Input = Say | Interrupt | Answer | Cancel | Park | Resume | Extend | Fork | Rewind | Edit | Withdraw | Resolve
 
 
 class Grant(Struct, frozen=True, kw_only=True):
@@ -159,7 +191,8 @@ class Disown(Struct, frozen=True, kw_only=True):
 class Report(Struct, frozen=True, kw_only=True):
     """A runner's facts `first`, `first + 1`, … of one epoch. Safe to repeat for ever.
 
-    `of` names the epoch that said them where it is not `epoch`: the tail of the one that was adopted.
+    `of` names the epoch that said them where it is not `epoch`: the tail of the one that was adopted. `lost`: so many
+    before `first` will never come.
     """
 
     runner: str
@@ -167,6 +200,7 @@ class Report(Struct, frozen=True, kw_only=True):
     first: int
     facts: tuple[RunnerFact, ...]
     of: int = 0
+    lost: int = 0
 
 
 class Flag(Struct, frozen=True, kw_only=True):

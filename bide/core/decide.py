@@ -12,6 +12,7 @@ from bide.core import ids
 from bide.core.branching import go_back_if_asked
 from bide.core.draft import Draft
 from bide.core.flags import flag
+from bide.core.holding import try_again
 from bide.core.inputs import accept, check_text
 from bide.core.keeping import time_passes
 from bide.core.lease import adopt, disown, grant, renew
@@ -19,7 +20,7 @@ from bide.core.limits import RETRY_PARK_S
 from bide.core.recovery import end, forfeit, give_up, park, settle_controls
 from bide.core.refusals import Refused
 from bide.core.report import report
-from bide.core.session import Lifecycle, Session, rewinding
+from bide.core.session import Lifecycle, Session, rewinding, tries_at
 
 
 def decide(
@@ -39,7 +40,7 @@ def decide(
     match command:
         case (
             c.Say() | c.Interrupt() | c.Answer() | c.Cancel() | c.Park() | c.Resume() | c.Extend() | c.Fork()
-            | c.Rewind()
+            | c.Rewind() | c.Edit() | c.Withdraw() | c.Resolve()
         ):  # fmt: skip
             accept(d, command)
         case c.Grant():
@@ -98,11 +99,15 @@ def _wake(d: Draft, command: c.Wake) -> None:
             _lease_over(d)
         elif s.phase_until and now >= max(s.phase_until, command.outage_until):
             _phase_over(d)
+        elif 0 < tries_at(s) <= now:
+            try_again(d)
         elif s.window_until and now >= s.window_until and not s.turn.open:
             window = s.limits["online_window_s"]
             d.add(f.Parking(reason=f"it waited for {s.turn.waiting_for} longer than {window:g} s"))
     elif s.lifecycle is Lifecycle.QUEUED and s.recovery_until and now >= max(s.recovery_until, command.outage_until):
         give_up(d, s.reason or "its runner did not come back")
+    elif 0 < tries_at(s) <= now:
+        try_again(d)
     else:
         time_passes(d, command.outage_until)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from bide.core import facts as f
 from bide.core import ids
 from bide.core.evolve import COUNTED, created, evolve, require_legal
-from bide.core.session import Session
+from bide.core.session import BIDE, Session
 
 _INPUTS = (
     f.UserMessage, f.UserInterrupt, f.UserAnswer, f.UserCancel, f.UserPark, f.UserResume, f.UserExtend, f.UserFork,
-    f.UserRewind,
+    f.UserRewind, f.UserEdit, f.UserWithdraw, f.UserResolve,
 )  # fmt: skip
-BIDE = "bide"  # the actor of what nobody asked for by name
 
 
 class Draft:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from bide.core import facts as f
 from bide.core.kept import Kept
 from bide.core.runtime import Order
-from bide.core.wire import Job
+from bide.core.wire import Glimpse, Job
 
 # -- effects: machine -> shell ----------------------------------------------------------------------------------------
 
@@ -39,6 +39,14 @@ class Tell(Struct, frozen=True, kw_only=True):
     session: str
     epoch: int
     order: Order
+
+
+class Recall(Struct, frozen=True, kw_only=True):
+    """Look which of these inputs the runtime's own state contains. Answered by `recalled`."""
+
+    session: str
+    epoch: int
+    inputs: tuple[str, ...]
 
 
 class Stop(Struct, frozen=True, kw_only=True):
@@ -76,13 +84,16 @@ class Thaw(Struct, frozen=True, kw_only=True):
 
 
 class Post(Struct, frozen=True, kw_only=True):
-    """Send facts to the server. Answered by `acked`; sent again until then. `of`: they are an adopted epoch's."""
+    """Send facts to the server. Answered by `acked`, `missing` or `untakable`; sent again until then. `of`: they are an
+    adopted epoch's. `lost`: so many before `first` will never come.
+    """
 
     session: str
     epoch: int
     first: int
     facts: tuple[f.RunnerFact, ...]
     of: int = 0
+    lost: int = 0
 
 
 class Keep(Struct, frozen=True, kw_only=True):
@@ -102,6 +113,20 @@ class Keep(Struct, frozen=True, kw_only=True):
     kept: Kept
 
 
+class Store(Struct, frozen=True, kw_only=True):
+    """Keep a text whole of which the log has only a part: written to disk before anything else of this moment is done, and
+    brought to the server as soon as it can be. Answered by `stored`.
+
+    It is `text`; else a `file` of the shell's own; else what the shell finds under this name.
+    """
+
+    session: str
+    epoch: int
+    name: str
+    text: str = ""
+    file: str = ""
+
+
 class Release(Struct, frozen=True, kw_only=True):
     """Nothing of the session runs here any more. Its folder stays as `warm` cache, as `salvage`, or as it is, `left` to
     be taken up once the server is back.
@@ -115,7 +140,7 @@ class Release(Struct, frozen=True, kw_only=True):
     root: str = ""
 
 
-Effect = Restore | Spawn | Tell | Stop | Capture | Freeze | Thaw | Post | Keep | Release
+Effect = Restore | Spawn | Tell | Recall | Stop | Capture | Freeze | Thaw | Post | Keep | Store | Glimpse | Release
 
 # -- results: shell -> machine ----------------------------------------------------------------------------------------
 
@@ -137,6 +162,7 @@ class Restored(Struct, frozen=True, kw_only=True):
     found: tuple[str, ...] = ()  # and for people as well
     toolchain: dict[str, tuple[str, str]] = {}  # what is not as it was: name -> (then, now)
     isolation: str = ""
+    unstored: tuple[str, ...] = ()  # whole outputs that an earlier process left here
 
 
 class NotRestored(Struct, frozen=True, kw_only=True):
@@ -181,6 +207,15 @@ class Asked(Struct, frozen=True, kw_only=True):
     options: tuple[str, ...] = ()
     blocking: bool = True
     impact: f.Impact = "medium"
+    replaces: str = ""  # the id of an earlier one
+
+
+class Unasked(Struct, frozen=True, kw_only=True):
+    """The runtime called `withdraw_question`."""
+
+    key: str
+    question_id: str
+    reason: str
 
 
 class Assumed(Struct, frozen=True, kw_only=True):
@@ -197,4 +232,4 @@ class Finish(Struct, frozen=True, kw_only=True):
     summary: str
 
 
-ToolCall = Asked | Assumed | Finish
+ToolCall = Asked | Unasked | Assumed | Finish

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from bide.core import facts as f
 from bide.core import ids
+from bide.core.evolve_inputs import about_another, edited, receipted
 from bide.core.evolve_saved import begun_after, checkpoint_after, environment_after, keeping_after, kept, rewound_after
 from bide.core.limits import (
     ANSWERED_MAX,
@@ -17,7 +18,9 @@ from bide.core.limits import (
     STARTING_S,
     TASK_CHARS,
 )
+from bide.core.patience import QUIET
 from bide.core.session import (
+    BIDE,
     NEXT,
     RUNTIME_INPUTS,
     Answered,
@@ -33,6 +36,7 @@ from bide.core.session import (
     stopping,
     stopping_s,
 )  # fmt: skip
+from bide.core.troubles import about_session, retry_s
 
 
 class Illegal(AssertionError):
@@ -111,12 +115,17 @@ def _apply(s: Session, e: f.Envelope) -> Session:
     match fact:
         case (
             f.UserMessage() | f.UserInterrupt() | f.UserAnswer() | f.UserCancel() | f.UserPark() | f.UserResume()
-            | f.UserRewind()
+            | f.UserRewind() | f.UserEdit() | f.UserWithdraw() | f.UserResolve()
         ):  # fmt: skip
             return _accepted(s, e)
+        case f.UserEdited():
+            return edited(s, fact)
         case f.Receipt():
-            return retimed(_receipted(s, fact), e.time)
-        case f.QuestionAsked() | f.QuestionAnswered() | f.QuestionDeclined() | f.QuestionWithdrawn():
+            return retimed(receipted(s, fact), e.time)
+        case (
+            f.QuestionAsked() | f.QuestionAnswered() | f.QuestionDeclined() | f.QuestionWithdrawn()
+            | f.QuestionSuperseded()
+        ):  # fmt: skip
             return _questioned(s, e)
         case f.TurnStarted() | f.TurnEnded() | f.ToolCall() | f.Cost():
             return _worked(s, e)
@@ -132,6 +141,8 @@ def _apply(s: Session, e: f.Envelope) -> Session:
             return keeping_after(s, e)
         case f.Rewound():
             return rewound_after(_at_rest(s), fact, e.time)
+        case f.Error(code=code) if code in QUIET:
+            return replace(s, quiet=fact.sentence if s.turn.open else "")
         case f.Error():
             return replace(s, reason=fact.sentence)
     return s
@@ -141,24 +152,29 @@ def _accepted(s: Session, e: f.Envelope) -> Session:
     fact = e.fact
     assert isinstance(
         fact,
-        f.UserMessage | f.UserInterrupt | f.UserAnswer | f.UserCancel | f.UserPark | f.UserResume | f.UserRewind,
-    )
+        f.UserMessage | f.UserInterrupt | f.UserAnswer | f.UserCancel | f.UserPark | f.UserResume | f.UserRewind
+        | f.UserEdit | f.UserWithdraw | f.UserResolve,
+    )  # fmt: skip
     pending = Pending(
         id=fact.id,
         type=e.type,
         author=e.actor,
         seq=e.seq,
         text=getattr(fact, "text", ""),
-        delivery=getattr(fact, "delivery", "next_turn"),
+        delivery=getattr(fact, "delivery", None) or "next_turn",
         question_id=getattr(fact, "question_id", ""),
         drop_queued=getattr(fact, "drop_queued", False),
         checkpoint=getattr(fact, "checkpoint", 0),
+        turn=getattr(fact, "turn", 0),
     )
     if isinstance(fact, f.UserAnswer):
-        pending = replace(pending, text=answer_text(s, fact))
+        pending = replace(pending, text=answer_text(s, fact, e.actor))
+    elif isinstance(fact, f.UserEdit | f.UserWithdraw | f.UserResolve):
+        pending = about_another(s, fact, pending)
     if not s.task and isinstance(fact, f.UserMessage):
         s = replace(s, task=fact.text[:TASK_CHARS])
-    if isinstance(fact, f.UserAnswer) and any(q.id == fact.question_id and q.kind == "loss" for q in s.questions):
+    s = _tried(s, e)
+    if isinstance(fact, f.UserAnswer) and any(q.id == fact.question_id and about_session(q) for q in s.questions):
         return s  # decides about the session; the runtime never hears it
     s = replace(s, inputs=(*s.inputs, pending))
     if isinstance(fact, f.UserCancel):
@@ -168,27 +184,25 @@ def _accepted(s: Session, e: f.Envelope) -> Session:
     return retimed(s, e.time)
 
 
-def answer_text(s: Session, fact: f.UserAnswer) -> str:
+def _tried(s: Session, e: f.Envelope) -> Session:
+    """An outage of the model is over when its time is, or as soon as a person has something to say."""
+    by_hand = e.actor != BIDE
+    if isinstance(e.fact, f.UserResume) or (by_hand and e.type in RUNTIME_INPUTS):
+        return replace(s, retry_at=0.0, retries=0 if by_hand else s.retries)
+    return s
+
+
+def answer_text(s: Session, fact: f.UserAnswer, by: str) -> str:
     """What the runtime is told: the answer with its question, so that it stands alone even in a new conversation."""
     asked = next((q.question for q in s.questions if q.id == fact.question_id), "")
     said = "; ".join(part for part in (", ".join(fact.choices), fact.text) if part)
-    if fact.decline:
+    if fact.withdraw:
+        said = f"The question was withdrawn by {by}: decide by yourself or leave it open." + (
+            f" {said}" if said else ""
+        )
+    elif fact.decline:
         said = "The question was declined: decide by yourself or leave it open." + (f" {said}" if said else "")
     return f"Answer to your question “{asked}”:\n{said}"
-
-
-def _receipted(s: Session, fact: f.Receipt) -> Session:
-    kept: list[Pending] = []
-    for pending in s.inputs:
-        if pending.id != fact.input_id:
-            kept.append(pending)
-        elif fact.status in ("accepted", "delivered", "unconfirmed") or (
-            fact.status == "consumed" and pending.type in RUNTIME_INPUTS
-        ):
-            kept.append(replace(pending, status=fact.status, turn=fact.turn or pending.turn))
-            if fact.status == "consumed" and s.turn.open:
-                s = replace(s, report=())  # what was to be told was told with it
-    return replace(s, inputs=tuple(kept))
 
 
 def _questioned(s: Session, e: f.Envelope) -> Session:
@@ -202,6 +216,8 @@ def _questioned(s: Session, e: f.Envelope) -> Session:
             s = _closed(_remembered(s, question_id, fact.input_id), question_id, "declined", by)
         case f.QuestionWithdrawn(question_id=question_id, reason=reason):
             s = _closed(s, question_id, "withdrawn", reason)
+        case f.QuestionSuperseded(question_id=question_id, reason=reason):
+            s = _closed(s, question_id, "superseded", reason)
     return retimed(s, e.time)
 
 
@@ -213,7 +229,9 @@ def _open(s: Session, question: f.Question, at: tuple[int, int]) -> Session:
 
 
 def _remembered(s: Session, question_id: str, input_id: str) -> Session:
-    found = (Answered(question=q, input_id=input_id) for q in s.questions if q.id == question_id and q.kind != "loss")
+    found = (
+        Answered(question=q, input_id=input_id) for q in s.questions if q.id == question_id and not about_session(q)
+    )
     return replace(s, answered=(*s.answered, *found)[-ANSWERED_MAX:])
 
 
@@ -235,19 +253,23 @@ def _worked(s: Session, e: f.Envelope) -> Session:
             n = s.turn.n + 1
             turns = (*bill.turns, (n, e.epoch, e.n))
             s = replace(s, unsaved=replace(bill, turns=turns, since=bill.since or e.time))
-            return retimed(
-                replace(s, turn=Turn(n=n, open=True, waiting_for=""), since=e.time, reason="", too_much=False), e.time
-            )
+            s = replace(s, turn=Turn(n=n, open=True, waiting_for=""), turn_since=e.time, retry_at=0.0)
+            return retimed(replace(s, since=e.time, reason="", quiet="", too_much=False), e.time)
         case f.TurnEnded():
-            s = replace(s, turn=replace(s.turn, open=False, waiting_for="message"), since=e.time)
+            turn = replace(s.turn, open=False, waiting_for="message")
+            s = replace(_worked_until(s, e.time), turn=turn, since=e.time, quiet="")
             if fact.result == "completed":
-                s = replace(s, report=(), takeups=0)
+                s = replace(s, report=(), takeups=0, retries=0)
             if fact.result == "failed":
                 s = replace(s, reason=f"The last turn failed: {fact.detail or 'the runtime did not say why'}")
+                if wait_s := retry_s(fact.code, s.retries, fact.retry_after_s):
+                    s = replace(s, retry_at=e.time + wait_s, retries=s.retries + 1)
             return retimed(s, e.time)
         case f.ToolCall():
             files = dict.fromkeys((*bill.files, *paths_in(fact.input)))
-            return replace(s, unsaved=replace(bill, tools=bill.tools + 1, files=tuple(files)[-FILES_NOTED_MAX:]))
+            return replace(
+                s, quiet="", unsaved=replace(bill, tools=bill.tools + 1, files=tuple(files)[-FILES_NOTED_MAX:])
+            )
         case f.Cost(usd=usd, tokens=tokens):
             return replace(s, usd=s.usd + usd, tokens=s.tokens + tokens)
     raise AssertionError(fact)
@@ -264,7 +286,7 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             s = replace(
                 s, lease=lease, epoch=fact.epoch, recovery_until=0.0, last_runner=fact.runner,
                 last_runner_name=fact.runner_name, last_boot=fact.boot,
-                reason="",
+                reason="", turn_since=s.turn_since or (now if s.turn.open else 0.0),
             )  # fmt: skip
             if revived:
                 return retimed(replace(s, phase_until=_phase_until(s, now)), now)
@@ -289,7 +311,7 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             # A holder that may not come back is still waited for: until then it believes in its lease.
             recovery_until = max(now + window, fact.held_until)
             return replace(
-                s, lease=None, starts=s.starts + (s.environment.state == "restoring"), recovery_until=recovery_until,
+                _worked_until(s, now), lease=None, starts=s.starts + (s.environment.state == "restoring"), recovery_until=recovery_until,
                 held_until=fact.held_until, revoked=fact.revoked, reason=reason, queued_at=now, window_until=0.0,
                 phase_until=0.0,
             )  # fmt: skip
@@ -310,9 +332,14 @@ def _moved(s: Session, e: f.Envelope) -> Session:
             state = "suspended" if s.checkpoint else "expired" if s.environment.state == "expired" else "lost"
             return replace(
                 kept(_at_rest(s), fact.expires_at, now), environment=replace(s.environment, state=state),
-                outcome=outcome, summary=summary, recovery_until=0.0, starts=0, takeups=0,
+                outcome=outcome, summary=summary, recovery_until=0.0, starts=0, takeups=0, retry_at=0.0, retries=0,
             )  # fmt: skip
     raise AssertionError(fact)
+
+
+def _worked_until(s: Session, now: float) -> Session:
+    """A turn is over, or nobody knows any more what became of it: its time counts."""
+    return replace(s, worked_s=s.worked_s + max(0.0, now - s.turn_since), turn_since=0.0) if s.turn_since else s
 
 
 def _phase_until(s: Session, now: float) -> float:
@@ -337,7 +364,9 @@ def _entering(s: Session, now: float) -> Session:
 def _at_rest(s: Session) -> Session:
     """No runner holds it; nothing transitional is under way."""
     turn = replace(s.turn, open=False) if s.turn.open else s.turn
-    return replace(s, lease=None, parking="", cancelling=False, phase_until=0.0, window_until=0.0, turn=turn)
+    return replace(
+        s, lease=None, parking="", cancelling=False, phase_until=0.0, window_until=0.0, turn=turn, turn_since=0.0, quiet=""
+    )  # fmt: skip
 
 
 def paths_in(tool_input: str) -> tuple[str, ...]:

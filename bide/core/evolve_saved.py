@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from bide.core import facts as f
-from bide.core.limits import REPORT_LINES_MAX, REPORT_LOST_MAX
+from bide.core.limits import REPORT_LINES_MAX, REPORT_LOST_MAX, UNSURE_MAX
 from bide.core.quantities import utc
 from bide.core.session import (
     OVER_QUOTA,
@@ -13,12 +13,13 @@ from bide.core.session import (
     Pending,
     Session,
     Unsaved,
-    blocked,
     kept_until,
     retimed,
     stopping,
     stopping_s,
+    waits_for,
 )
+from bide.core.walls import BUDGET, LIFETIME
 
 
 def environment_after(s: Session, e: f.Envelope) -> Session:
@@ -50,7 +51,9 @@ def environment_after(s: Session, e: f.Envelope) -> Session:
                 "You work in a fresh copy of the repository and in a new conversation.",
                 *((f"The task was:\n{s.task}",) if s.task else ()),
             )
-            return replace(s, environment=environment, reason=reason, report=words, flagged=(), unsaved=Unsaved())
+            return replace(
+                s, environment=environment, reason=reason, report=words, flagged=(), unsaved=Unsaved(), unsure=()
+            )
         case f.EnvironmentRolledBack(checkpoint=n, seconds=seconds):
             words = (
                 f"Work was lost. The workspace and this conversation are back at checkpoint {n}; "
@@ -70,7 +73,9 @@ def environment_after(s: Session, e: f.Envelope) -> Session:
             )
         case f.EnvironmentExpired():
             environment = replace(s.environment, state="expired")
-            return replace(s, environment=environment, checkpoint=None, earlier=None, unsaved=Unsaved(), report=())
+            return replace(
+                s, environment=environment, checkpoint=None, earlier=None, unsaved=Unsaved(), report=(), unsure=()
+            )
     raise AssertionError(fact)
 
 
@@ -78,6 +83,8 @@ def keeping_after(s: Session, e: f.Envelope) -> Session:
     """After a fact about how long the session is kept."""
     fact = e.fact
     if isinstance(fact, f.UserExtend):
+        more = {name: value for name, value in ((BUDGET, fact.budget_usd), (LIFETIME, fact.working_s)) if value}
+        s = replace(s, limits=s.limits | more) if more else s
         if fact.until < kept_until(s, e.time):
             return s
         return replace(kept(s, fact.until, e.time), extended_until=fact.until)
@@ -110,8 +117,10 @@ def checkpoint_after(s: Session, e: f.Envelope) -> Session:
     if saved.turn_open:  # what came of that turn afterwards is unsaved, though it may be over by now
         turns = ((saved.turn, saved.epoch, saved.at_n), *turns)
     inputs = tuple(p for p in s.inputs if p.id not in saved.consumed and not _settled_by(saved, p))
+    unsure = tuple(p for p in s.inputs if p.status == "unconfirmed" and _settled_by(saved, p))
     after = replace(
         s, checkpoint=saved, earlier=s.checkpoint or s.earlier, inputs=inputs, workspace=saved.workspace,
+        unsure=(*s.unsure, *unsure)[-UNSURE_MAX:],
         checkpoint_n=max(s.checkpoint_n, saved.n), flagged=(), too_much=False, unsaved=Unsaved(turns=turns, since=e.time if turns else 0.0),
         reason="" if s.reason == s.unsaved.why else s.reason,
     )  # fmt: skip
@@ -142,8 +151,8 @@ def rewound_after(s: Session, fact: f.Rewound, now: float) -> Session:
         kept(s, fact.expires_at, now), checkpoint=target, earlier=fact.before, rewound_to=target.n,
         workspace=target.workspace, runtime_session_id=conversation_of(target, s), unsaved=Unsaved(), report=words,
         environment=replace(s.environment, state="suspended"), flagged=s.flagged if same else (), too_much=False,
-        turn=replace(s.turn, waiting_for="answer" if blocked(s) else "message"), reason=f"went back to {saved}",
-        outcome="", summary="", recovery_until=0.0, starts=0, takeups=0,
+        turn=replace(s.turn, waiting_for=waits_for(s)), reason=f"went back to {saved}",
+        outcome="", summary="", recovery_until=0.0, starts=0, takeups=0, retry_at=0.0, retries=0,
     )  # fmt: skip
 
 
@@ -162,5 +171,9 @@ def _untold(s: Session) -> tuple[str, ...]:
 
 
 def _settled_by(saved: f.Checkpoint, p: Pending) -> bool:
-    """Whether the checkpoint holds whatever came of an unconfirmed input: then it is never delivered again."""
-    return p.status == "unconfirmed" and (p.turn < saved.turn or (p.turn == saved.turn and not saved.turn_open))
+    """Whether the checkpoint holds whatever came of an input that nobody is sure of: then a rollback to it does not deliver
+    it again.
+    """
+    return (p.status == "unconfirmed" or p.resolved) and (
+        p.turn < saved.turn or (p.turn == saved.turn and not saved.turn_open)
+    )

@@ -112,7 +112,7 @@ def claim(sync: Sync, runner: Runner, lease_s: float) -> Exchange:
             continue
         if s is None or s.epoch != report.epoch or s.lease is None:
             lost.append(Gone(session=report.session, epoch=report.epoch, reason="the lease was taken back"))
-        elif (fresh := news_for(s, report.cursor, report.parking, report.cancelling)) is not None:
+        elif (fresh := news_for(s, report)) is not None:
             news.append(fresh)
     unheard = sum(1 for s in held if s.id not in {r.session for r in sync.leases})
     free = 0 if sync.draining or order else sync.free_slots - unheard

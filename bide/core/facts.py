@@ -24,6 +24,7 @@ from bide.core.nouns import (
     QuestionKind,
     QuestionStatus,
     ReceiptStatus,
+    Resolution,
     Workspace,
 )
 from bide.core.said import (
@@ -31,17 +32,22 @@ from bide.core.said import (
     QuestionAnswered,
     QuestionAsked,
     QuestionDeclined,
+    QuestionSuperseded,
     QuestionWithdrawn,
     Receipt,
     UserAnswer,
     UserCancel,
+    UserEdit,
+    UserEdited,
     UserExtend,
     UserFork,
     UserInterrupt,
     UserMessage,
     UserPark,
+    UserResolve,
     UserResume,
     UserRewind,
+    UserWithdraw,
 )
 from bide.core.saved import (
     CheckpointFailed,
@@ -102,12 +108,14 @@ __all__ = [
     "QuestionDeclined",
     "QuestionKind",
     "QuestionStatus",
+    "QuestionSuperseded",
     "QuestionWithdrawn",
     "Queued",
     "Raw",
     "Receipt",
     "ReceiptStatus",
     "Reopened",
+    "Resolution",
     "Resuming",
     "Rewound",
     "RunnerFact",
@@ -120,13 +128,17 @@ __all__ = [
     "TurnStarted",
     "UserAnswer",
     "UserCancel",
+    "UserEdit",
+    "UserEdited",
     "UserExtend",
     "UserFork",
     "UserInterrupt",
     "UserMessage",
     "UserPark",
+    "UserResolve",
     "UserResume",
     "UserRewind",
+    "UserWithdraw",
     "Workspace",
     "tag_of",
 ]
@@ -249,22 +261,39 @@ class TurnStarted(Happened, frozen=True, kw_only=True, tag="turn.started"):
 
 
 class TurnEnded(Happened, frozen=True, kw_only=True, tag="turn.ended"):
+    """`detail` and `code` say why it failed. `retry_after_s`: for so long its model does not want to be asked again."""
+
     result: Literal["completed", "interrupted", "failed", "lost"]
     detail: str = ""
+    code: str = ""
+    retry_after_s: float = 0.0
+
+
+# Where `cut`, a text has its beginning and its end here, with a mark between; whole it has `bytes` bytes, and `blob` is the
+# name under which the session's outputs have it: empty where it was not kept.
 
 
 class AssistantMessage(Happened, frozen=True, kw_only=True, tag="assistant.message"):
     text: str
+    cut: bool = False
+    bytes: int = 0
+    blob: str = ""
 
 
 class AssistantThought(Happened, frozen=True, kw_only=True, tag="assistant.thought"):
     text: str
+    cut: bool = False
+    bytes: int = 0
+    blob: str = ""
 
 
 class ToolCall(Happened, frozen=True, kw_only=True, tag="tool.call"):
     id: str
     name: str
     input: str
+    cut: bool = False
+    bytes: int = 0
+    blob: str = ""
 
 
 class ToolResult(Happened, frozen=True, kw_only=True, tag="tool.result"):
@@ -296,14 +325,19 @@ class Error(Happened, frozen=True, kw_only=True, tag="error"):
 
 
 class Raw(Happened, frozen=True, kw_only=True, tag="raw"):
-    """(runner) A frame the driver does not know."""
+    """(runner) A frame the driver does not know, or a line that is too long for one."""
 
     runtime: str
     frame: str
+    cut: bool = False
+    bytes: int = 0
+    blob: str = ""
 
 
 class Gap(Happened, frozen=True, kw_only=True, tag="gap"):
-    """Something is missing from the log, and why."""
+    """Something is missing from the log, and why: the numbers `from` to `to` of the runner's own count in this epoch. Those
+    of the log itself have no hole.
+    """
 
     source: int = field(name="from")
     target: int = field(name="to")
@@ -312,13 +346,13 @@ class Gap(Happened, frozen=True, kw_only=True, tag="gap"):
 
 RunnerFact = (
     Parked | Ended | TurnStarted | TurnEnded | AssistantMessage | AssistantThought | ToolCall | ToolResult | Receipt
-    | QuestionAsked | AssumptionRecorded | EnvironmentRestored | EnvironmentMoved | EnvironmentChanged | EnvironmentLost | RuntimeStarted
+    | QuestionAsked | QuestionWithdrawn | QuestionSuperseded | AssumptionRecorded | EnvironmentRestored | EnvironmentMoved | EnvironmentChanged | EnvironmentLost | RuntimeStarted
     | RuntimeResumed | RuntimeExited | CheckpointSaved | CheckpointFailed | Cost | Note | Error | Raw | Gap
 )  # fmt: skip
 DecidedFact = (
     Created | Queued | Leased | Resuming | Parking | Interrupted | Reopened | UserMessage | UserInterrupt | UserAnswer
-    | UserCancel | UserPark | UserResume | UserExtend | UserFork | UserRewind | Forked | Rewound | QuestionAnswered
-    | QuestionDeclined | QuestionWithdrawn | EnvironmentRolledBack | EnvironmentExpired | CheckpointFlagged | Expiring
+    | UserCancel | UserPark | UserResume | UserExtend | UserFork | UserRewind | UserEdit | UserEdited | UserWithdraw | UserResolve | Forked | Rewound | QuestionAnswered
+    | QuestionDeclined | EnvironmentRolledBack | EnvironmentExpired | CheckpointFlagged | Expiring
 )  # fmt: skip
 Fact = RunnerFact | DecidedFact
 

@@ -99,12 +99,34 @@ def handle(session_id: str, command: c.Command) -> Work:
     return Done(session=after, envelopes=envelopes, fork=fork)
 
 
-_SAID = ("text", "delivery", "drop_queued", "question_id", "choices", "decline", "until", "checkpoint", "title")
+_SAID = (
+    "text",
+    "delivery",
+    "drop_queued",
+    "question_id",
+    "choices",
+    "decline",
+    "until",
+    "checkpoint",
+    "title",
+    "input_id",
+    "choice",
+)
+# What later releases gave to an input tells only where it is said: a repeat may meet what an older server took.
+_SAID_SINCE = {
+    "user.message": ("drop_queued",),
+    "user.interrupt": ("turn",),
+    "user.extend": ("budget_usd", "working_s"),
+    "user.answer": ("withdraw",),
+}
 
 
 def known_of(type: str, said: object) -> Known:
     """What makes two inputs of one id the same; of a fact and of a command alike."""
-    return Known(type=type, text="\x1f".join(f"{name}={getattr(said, name)}" for name in _SAID if hasattr(said, name)))
+    since = _SAID_SINCE.get(type, ())
+    names = [name for name in _SAID if name not in since and hasattr(said, name)]
+    names += [name for name in since if getattr(said, name)]
+    return Known(type=type, text="\x1f".join(f"{name}={getattr(said, name)}" for name in names))
 
 
 def _require_same(known: Known, command: c.Command) -> None:

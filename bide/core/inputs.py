@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from bide.core import commands as c
 from bide.core import facts as f
+from bide.core import ids
 from bide.core.branching import fork, rewind
+from bide.core.changing import change, resolve
 from bide.core.draft import Draft
+from bide.core.holding import AGAIN, allow, as_much_again, let_go, require_allowed, somebody_came
 from bide.core.keeping import extend, require_state
 from bide.core.limits import INPUTS_MAX, OPTIONS_MAX
-from bide.core.recovery import decide_loss, drop, end, forfeit, lossless, queue_if_parked
+from bide.core.recovery import END, decide_loss, drop, end, forfeit, lossless, queue_if_parked
 from bide.core.refusals import Refused
-from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable, rewinding, stopping
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable, holding, rewinding, stopping, undelivered
+from bide.core.troubles import about_session
 
 
 def accept(d: Draft, command: c.Input) -> None:
@@ -35,14 +39,18 @@ def accept(d: Draft, command: c.Input) -> None:
             fork(d, command)
         case c.Rewind():
             rewind(d, command)
-        case c.Extend():
-            extend(d, command)
+        case c.Extend(until=until):
+            (extend if until else allow)(d, command)
+        case c.Edit() | c.Withdraw():
+            _change(d, command)
+        case c.Resolve():
+            _resolve(d, command)
 
 
 def _check_room(d: Draft, command: c.Input) -> None:
     """A full queue takes no more messages; what empties it is always taken."""
-    waiting, limit = len(deliverable(d.s)), int(d.s.limits["queued_inputs"])
-    if isinstance(command, c.Say) and waiting >= limit:
+    waiting, limit = len(undelivered(d.s)), int(d.s.limits["queued_inputs"])
+    if isinstance(command, c.Say) and waiting >= limit and not command.drop_queued:
         raise Refused(
             "too_many",
             f"{waiting} messages of this session wait to be delivered already; no more are taken.",
@@ -69,7 +77,20 @@ def check_text(d: Draft, text: str, what: str) -> None:
 def _say(d: Draft, command: c.Say) -> None:
     check_text(d, command.text, "message")
     require_state(d.s)
-    d.add(f.UserMessage(id=command.id, text=command.text, delivery=command.delivery), actor=command.author)
+    if command.drop_queued and command.delivery != "interrupt":
+        raise Refused(
+            "bad_value",
+            "Only a message that is delivered as an interrupt can drop what is queued.",
+            "Send it with delivery interrupt.",
+        )
+    if command.drop_queued and d.s.lifecycle is not Lifecycle.ENDED:
+        # In one transaction with the message, so that nobody can lose the one and keep the other.
+        stop = ids.mint(ids.moment(command.id), d.session_id, command.id, "stop")
+        _interrupt(d, c.Interrupt(id=stop, author=command.author, drop_queued=True))
+    d.add(
+        f.UserMessage(id=command.id, text=command.text, delivery=command.delivery, drop_queued=command.drop_queued),
+        actor=command.author,
+    )
     _wake(d, command.id, "a message arrived")
 
 
@@ -77,13 +98,14 @@ def _wake(d: Draft, input_id: str, reason: str) -> None:
     if d.s.lifecycle is Lifecycle.ENDED:
         d.add(f.Reopened(input_id=input_id), f.Queued(reason=reason))
     else:
+        somebody_came(d)
         queue_if_parked(d, reason)
 
 
 def _interrupt(d: Draft, command: c.Interrupt) -> None:
     if d.s.lifecycle is Lifecycle.ENDED:
         raise Refused("ended", f"The session ended as {d.s.outcome}; nothing runs.")
-    d.add(f.UserInterrupt(id=command.id, drop_queued=command.drop_queued), actor=command.author)
+    d.add(f.UserInterrupt(id=command.id, drop_queued=command.drop_queued, turn=command.turn), actor=command.author)
     if d.s.lifecycle is Lifecycle.ACTIVE or d.s.recovery_until:
         return  # its runner, or the next one, says what became of it
     if command.drop_queued:
@@ -103,11 +125,15 @@ def _answer(d: Draft, command: c.Answer) -> None:
             text=command.text,
             choices=command.choices,
             decline=command.decline,
+            withdraw=command.withdraw,
         ),
         actor=command.author,
     )
     by, via = command.author, command.via
-    if command.decline:
+    if command.withdraw:
+        reason = f"{by} withdrew it" + (f": {command.text}" if command.text else "")
+        d.add(f.QuestionWithdrawn(question_id=question.id, reason=reason))
+    elif command.decline:
         d.add(f.QuestionDeclined(question_id=question.id, input_id=command.id, by=by, via=via, text=command.text))
     else:
         d.add(
@@ -118,6 +144,14 @@ def _answer(d: Draft, command: c.Answer) -> None:
     if question.kind == "loss":
         d.add(f.Receipt(input_id=command.id, status="consumed", how=command.choices[0]))
         decide_loss(d, command.choices[0])
+    elif about_session(question):
+        d.add(f.Receipt(input_id=command.id, status="consumed", how=command.choices[0]))
+        if command.choices[0] == END:
+            _cancel(d, c.Cancel(id=ids.mint(d.now, d.session_id, "end", d.s.last_seq), author=command.author))
+        elif question.kind == "budget":
+            as_much_again(d, command.choices[0], command.author)
+        else:
+            let_go(d, f"{command.author} tries again")
     else:
         _wake(d, command.id, "an answer arrived")
 
@@ -130,7 +164,18 @@ def _closed(d: Draft, command: c.Answer) -> Refused:
         code, sentence = "question_closed", f"The question was {status}: {why}."
     else:
         code, sentence = "no_question", "This session has no such open question."
-    return Refused(code, sentence, text=command.text, choices=list(command.choices))
+    return too_late(d.session_id, code, sentence, command)
+
+
+def too_late(session_id: str, code: str, sentence: str, command: c.Answer, **more: object) -> Refused:
+    """The refusal of an answer that nobody waits for: what it says is not lost, and offered as a message."""
+    said = "; ".join(part for part in (", ".join(command.choices), command.text) if part)
+    if not said:
+        return Refused(code, sentence, "", **more)
+    return Refused(
+        code, sentence, f"Send what you have to say as a message: `bide send {session_id[:13]} TEXT`.", text=command.text,
+        choices=list(command.choices), session_id=session_id, offer={"type": "user.message", "text": said}, **more,
+    )  # fmt: skip
 
 
 def _check_answer(d: Draft, question: f.Question, command: c.Answer) -> None:
@@ -141,10 +186,26 @@ def _check_answer(d: Draft, question: f.Question, command: c.Answer) -> None:
             f"{(unknown or list(command.choices))[0][:80]!r} is not one of the question's options.",
             f"Its options: {' · '.join(question.options) or 'none, answer with text'}.",
         )
-    if question.kind == "loss" and (command.decline or len(command.choices) != 1):
+    if command.withdraw and (command.decline or command.choices):
+        raise Refused("bad_value", "A question that is withdrawn gets no answer.", "Say why in the text, if at all.")
+    if about_session(question) and (command.decline or command.withdraw or len(command.choices) != 1):
         raise Refused("bad_value", "This question needs exactly one of its options.", " · ".join(question.options))
-    if command.text or not (command.decline or command.choices):
+    if command.text or not (command.decline or command.withdraw or command.choices):
         check_text(d, command.text, "answer")
+
+
+def _change(d: Draft, command: c.Edit | c.Withdraw) -> None:
+    if isinstance(command, c.Edit) and (command.text or not command.delivery):
+        check_text(d, command.text, "message")
+    change(d, command)
+
+
+def _resolve(d: Draft, command: c.Resolve) -> None:
+    if command.choice == "again":
+        require_state(d.s)
+    resolve(d, command)
+    if undelivered(d.s):
+        _wake(d, command.id, "a message is to be delivered again")
 
 
 def _cancel(d: Draft, command: c.Cancel) -> None:
@@ -186,9 +247,13 @@ def _resume(d: Draft, command: c.Resume) -> None:
             "The saved workspace is lost, and a person must first say how to go on.",
             "Answer the question with `bide inbox` and `bide answer`.",
         )
+    require_allowed(s)
     d.add(f.UserResume(id=command.id), actor=command.author)
+    if holding(s):
+        let_go(d, f"{command.author} tries again")
     if s.parking or rewinding(s):
         return  # the park is finished first, or it is taken back
-    how = "resumed" if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED) else "it was running already"
+    how = AGAIN if holding(s) else "it was running already"
+    how = "resumed" if s.lifecycle in (Lifecycle.PARKED, Lifecycle.ENDED) else how
     d.add(f.Receipt(input_id=command.id, status="consumed", how=how))
     _wake(d, command.id, f"resumed by {command.author}")

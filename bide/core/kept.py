@@ -30,6 +30,7 @@ class Kept(Struct, frozen=True, kw_only=True):
     made: dict[str, str]  # calls of our tools, answered
     version: str
     conversation: str  # the runtime's own id of it
+    held: int = 0  # the turn that is held back
 
 
 class Left(Struct, frozen=True, kw_only=True):

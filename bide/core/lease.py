@@ -13,8 +13,10 @@ from bide.core.limits import LEASE_HOLDER_SHARE, OUTAGE_GAP_SHARE, TAKEUPS_MAX
 from bide.core.placement import claimable
 from bide.core.recovery import give_up, settle_controls
 from bide.core.refusals import Refused
-from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, deliverable, rewinding, stopping
-from bide.core.wire import Gone, Granted, Job, News, Renewed, Sync
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, Session, freed, rewinding, stopping, undelivered
+from bide.core.troubles import about_session
+from bide.core.walls import allowed
+from bide.core.wire import Gone, Granted, Held, Job, News, Renewed, Sync
 
 
 def margin(lease_s: float) -> float:
@@ -128,7 +130,7 @@ def reckon(
             lost.append(Gone(session=s.id, epoch=report.epoch, reason=f"epoch {s.epoch} was granted since"))
         else:
             renewals.append((s.id, s.epoch))
-            fresh = news_for(s, report.cursor, report.parking, report.cancelling)
+            fresh = news_for(s, report)
             if fresh is not None:
                 news.append(fresh)
     reported = {(report.session, report.epoch) for report in sync.leases}
@@ -150,15 +152,25 @@ def reckon(
     )
 
 
-def news_for(s: Session, cursor: int, parking: bool, cancelling: bool) -> News | None:
+def news_for(s: Session, held: Held) -> News | None:
     """What the holder has not heard yet; None when it is up to date."""
-    stops = stopping(s)
+    stops, cursor, free = stopping(s), held.cursor, freed(s)
+    walls = None if held.walls is None else allowed(s.limits)
     # What comes after the order to go back is for the time after it: this holder is told nothing more.
     inputs = () if rewinding(s) else tuple(p for p in s.inputs if p.seq > cursor and p.status == "accepted")
-    if not inputs and bool(s.parking) == parking and stops == cancelling:
+    if (
+        not inputs
+        and bool(s.parking) == held.parking
+        and stops == held.cancelling
+        and held.walls == walls
+        and not 0 < held.held <= free
+    ):
         return None
     newest = max((p.seq for p in inputs), default=cursor)
-    return News(session=s.id, epoch=s.epoch, parking=s.parking, cancelling=stops, inputs=inputs, cursor=newest)
+    return News(
+        session=s.id, epoch=s.epoch, parking=s.parking, cancelling=stops, inputs=inputs, cursor=newest, freed=free,
+        walls=walls,
+    )  # fmt: skip
 
 
 def granted(s: Session, ttl_s: float, lease_s: float) -> Granted:
@@ -189,15 +201,19 @@ def job_of(s: Session, *, adopted: bool = False) -> Job:
         branch=s.workspace.branch,
         environment_id=s.environment.id,
         checkpoint=s.checkpoint,
-        inputs=(*controls, *told, *(() if rewinding(s) else deliverable(s))),
+        inputs=(*controls, *told, *(() if rewinding(s) else undelivered(s))),
         cursor=s.last_seq,
         turn=s.turn.n,
-        blocking=tuple(q.id for q in s.questions if q.blocking),
+        blocking=tuple(q.id for q in s.questions if q.blocking and not about_session(q)),
         report=s.report,
         limits=s.limits,
         resumed=s.epoch > 1 or s.forked_from is not None,
         checkpoint_n=s.checkpoint_n,
         care=s.care,
+        freed=freed(s),
+        usd=s.usd,
+        tokens=s.tokens,
+        worked_s=s.worked_s,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from bide.core import effects as e
 from bide.core import facts as f
 from bide.core.nouns import Outcome
 from bide.core.outbox import Outbox
@@ -11,6 +12,7 @@ from bide.core.saver import Saver
 from bide.core.turns import Turns
 from bide.core.wire import News
 
+TOO_MUCH = "Delete what can be made again, such as build outputs and caches."
 Goal = Literal["", "park", "finish", "cancel", "fail"]
 _RANK: tuple[Goal, ...] = ("", "park", "finish", "fail", "cancel")
 _OUTCOMES: dict[Goal, Outcome] = {"finish": "completed", "cancel": "cancelled", "fail": "failed"}
@@ -40,6 +42,30 @@ class Leaving:
         self.parking, self.cancelling = bool(news.parking), news.cancelling
         if news.cancelling:
             self.want("cancel", "Cancelled.")
+
+    def finish_if_asked(self, summary: str | None, *, early: bool) -> None:
+        """A turn is over in which `finish` was called, or (None) was not; `early`: there is more to do."""
+        if summary is None:
+            return
+        if early:
+            self._outbox.record(f.Note(text=f"Finish was asked too early: {summary}", code="not_finished"))
+        else:
+            self.want("finish", summary)
+
+    def not_saved(self, failed: e.NotCaptured, now: float) -> tuple[str, ...]:
+        """A checkpoint failed; what the coding agent is to be told. Too much in the workspace is told once, and again
+        where somebody asked for a park.
+        """
+        saver, told = self._saver, self._saver.over
+        parks = self.goal == "park" and self.parking
+        fact = saver.not_saved(failed, now, patient=parks or self.goal in ("", "finish"))
+        if not (saver.over and told) or parks:
+            self._outbox.record(fact)
+        if saver.over and self.goal == "finish":
+            self.goal = ""
+            text = f"It does not end before it can be saved: {self.text}"
+            self._outbox.record(f.Note(text=text, code="not_finished"))
+        return (f"{failed.reason} {TOO_MUCH}",) if saver.over and not told else ()
 
     def last_word(self, checkpoint: int, now: float) -> f.RunnerFact:
         """What the lease came to, saved as this checkpoint."""

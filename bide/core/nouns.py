@@ -9,7 +9,10 @@ from msgspec import Struct
 Delivery = Literal["next_turn", "steer", "interrupt"]
 Impact = Literal["low", "medium", "high"]
 Outcome = Literal["completed", "cancelled", "failed", "expired"]
-ReceiptStatus = Literal["accepted", "delivered", "consumed", "refused", "withdrawn", "abandoned", "unconfirmed"]
+ReceiptStatus = Literal[
+    "accepted", "withdrawing", "delivered", "consumed", "refused", "withdrawn", "abandoned", "unconfirmed"
+]
+Resolution = Literal["again", "delivered"]  # of an input in doubt: deliver it again, or it was delivered
 OnLoss = Literal["continue", "ask", "fail"]
 QuestionStatus = Literal["open", "planner", "answered", "declined", "withdrawn", "superseded"]
 QuestionKind = Literal["ask", "loss", "approval", "budget", "credentials"]
@@ -92,6 +95,7 @@ class Checkpoint(Struct, frozen=True, kw_only=True):
     turn_open: bool = False
     input_cursor: str = ""
     consumed: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()  # inputs on their way when it was begun: the saved conversation may contain them, too
     at_n: int = 0  # runner facts before this n are covered
     event_seq: int = 0
     files: int = 0

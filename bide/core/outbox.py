@@ -10,9 +10,18 @@ from typing import Any
 import msgspec
 
 from bide.core import facts as f
+from bide.core.believed import believed
 from bide.core.effects import Post
 from bide.core.hearing import clean
-from bide.core.limits import FACT_BATCH_BYTES, FACT_BATCH_MAX, RESEND_S
+from bide.core.limits import FACT_BATCH_BYTES, FACT_BATCH_MAX, GAP_TRIES_MAX, RESEND_S
+
+# What a server may say of a batch that it cannot take, whatever is done about the rest of the world.
+UNTAKABLE = ("bad_value", "malformed", "too_large", "too_many")
+# Facts that only tell: without one of them the session is the same.
+_TELLS = (
+    f.AssistantMessage | f.AssistantThought | f.ToolCall | f.ToolResult | f.AssumptionRecorded | f.EnvironmentChanged
+    | f.Cost | f.Note | f.Raw | f.Gap
+)  # fmt: skip
 
 
 class _Line:
@@ -22,6 +31,8 @@ class _Line:
         self.n = n
         self.unacked: deque[f.RunnerFact] = deque()
         self.sizes: deque[int] = deque()
+        self.singly_before = 0  # facts up to this number go alone: one of them cannot be taken
+        self.lost = self.gaps = 0  # facts before `first` that the server has lost, and how often it was told so
 
     @property
     def first(self) -> int:
@@ -35,12 +46,15 @@ class _Line:
         return fact
 
     def acked(self, next_n: int) -> None:
+        self.lost = self.gaps = 0
         while self.unacked and self.first < next_n:
             self.unacked.popleft()
             self.sizes.popleft()
 
     def batch(self) -> tuple[f.RunnerFact, ...]:
         """As many of the oldest facts as go into one request; at least one."""
+        if self.first < self.singly_before:
+            return (self.unacked[0],)
         total = 0
         for count, size in enumerate(islice(self.sizes, FACT_BATCH_MAX)):
             total += size
@@ -111,16 +125,50 @@ class Outbox:
             return None
         self.posting, self.post_at = True, now + RESEND_S
         line, of = (self._tail, self._tail_of) if self._tail.unacked else (self._own, 0)
-        return Post(session=self.session, epoch=self.epoch, first=line.first, facts=line.batch(), of=of)
+        facts = line.batch()
+        return Post(session=self.session, epoch=self.epoch, first=line.first, facts=facts, of=of, lost=line.lost)
 
     def acked(self, next_n: int, of: int) -> None:
         """The server has everything of that epoch before `next_n`; 0 is the lease's own."""
         self.posting = False
-        (self._tail if of else self._own).acked(next_n)
+        self._line(of).acked(next_n)
+
+    def missing(self, first: int, of: int, next_n: int) -> bool:
+        """The server has lost what it had acknowledged, from `next_n` to `first`: it is told that there is a hole. False
+        where it was told so before, and does not take it.
+        """
+        line = self._line(of)
+        if first != line.first:
+            return True  # an answer that comes late
+        line.lost, line.gaps, self.posting = max(0, first - next_n), line.gaps + 1, False
+        return bool(line.lost) and line.gaps <= GAP_TRIES_MAX
+
+    def untakable(self, first: int, of: int, code: str) -> bool:
+        """The batch from `first` on cannot be taken, and never will be: what is in it is told one by one, and the one
+        that it was about as an error in its place. False where the session cannot do without that one.
+        """
+        line = self._line(of)
+        if code not in UNTAKABLE or not line.unacked:
+            return False
+        if first != line.first:
+            return True  # an answer that comes late
+        self.posting = False
+        if first >= line.singly_before and len(line.unacked) > 1:
+            line.singly_before = first + FACT_BATCH_MAX
+            return True
+        if not isinstance(line.unacked[0], _TELLS):
+            return False
+        sentence = f"An event of {line.sizes[0]} bytes ({f.tag_of(type(line.unacked[0]))}) could not be told: {code}."
+        line.unacked[0], line.sizes[0] = sendable(f.Error(code="bad_event", sentence=sentence))
+        return True
+
+    def _line(self, of: int) -> _Line:
+        return self._tail if of else self._own
 
 
 def sendable(fact: f.RunnerFact) -> tuple[f.RunnerFact, int]:
-    """The fact as UTF-8 can carry it, whoever wrote its texts, and its size on the wire."""
+    """The fact within its bounds and as UTF-8 can carry it, whoever wrote its texts, and its size on the wire."""
+    fact = believed(fact)
     try:
         return fact, len(msgspec.json.encode(fact))
     except UnicodeEncodeError:

@@ -48,6 +48,8 @@ def amount(value: float, unit: str) -> str:
             return size(value)
         case "chars":
             return count(int(value), "character")
+        case "usd":
+            return f"{value:,.2f} USD" if value else "none"
     return f"{value:g}"
 
 

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from bide.core import facts as f
 from bide.core import ids
+from bide.core.changing import settle_changes
 from bide.core.draft import Draft
 from bide.core.limits import LOST_ITEMS_MAX, STARTS_MAX
-from bide.core.session import RUNTIME_INPUTS, Lifecycle, deliverable, rewinding
+from bide.core.session import RUNTIME_INPUTS, Lifecycle, holding, rewinding, undelivered
 
 START_OVER = "Start over from the repository"
 EARLIER = "Go back to the checkpoint before"
@@ -41,7 +42,7 @@ def give_up(d: Draft, reason: str) -> None:
     elif going_on and rolled_back:
         after_rollback(d, reason)
     elif going_on:
-        d.add(f.Queued(reason=reason))
+        _queue(d, reason)
     else:
         after_loss(d)
 
@@ -52,6 +53,7 @@ def forfeit(d: Draft, reason: str) -> bool:
     if s.turn.open:
         d.add(f.TurnEnded(result="lost"))
     settle_controls(d, {"user.interrupt": "the turn it was to stop is lost", "user.resume": "it goes on"})
+    settle_changes(d)
     bill, saved = s.unsaved, s.checkpoint
     if not bill.turns:  # nothing is rolled back; what a saved turn left in doubt stays in doubt
         _deliver_again(d, "the checkpoint does not contain it", ("delivered", "consumed"))
@@ -73,7 +75,7 @@ def forfeit(d: Draft, reason: str) -> bool:
         )
     )
     _deliver_again(d, f"rolled back to checkpoint {saved.n}")
-    if saved.turn_open and not deliverable(d.s) and not rewinding(d.s):
+    if saved.turn_open and not undelivered(d.s) and not rewinding(d.s):
         say(d, "go on", GO_ON)
     return True
 
@@ -113,6 +115,14 @@ def after_rollback(d: Draft, reason: str) -> None:
         d.add(f.QuestionAsked(question=_rollback_question(d, s.checkpoint.n, reason)))
         park(d, reason)
     else:
+        _queue(d, reason)
+
+
+def _queue(d: Draft, reason: str) -> None:
+    """Wants another runner, unless there is nothing that one could do."""
+    if holding(d.s):
+        park(d, reason)
+    else:
         d.add(f.Queued(reason=reason))
 
 
@@ -128,6 +138,7 @@ def settle_controls(d: Draft, how: Mapping[str, str]) -> None:
 
 def park(d: Draft, reason: str, seconds: float = 0.0, n: int = -1) -> None:
     """No runner holds the session any more; what controlled a runner is settled by that."""
+    settle_changes(d)
     later = ("user.rewind", "user.resume") if rewinding(d.s) else ()
     settle_controls(d, {p.type: "parked" for p in d.s.inputs if p.type not in (*RUNTIME_INPUTS, *later)})
     saved = d.s.checkpoint
@@ -136,15 +147,17 @@ def park(d: Draft, reason: str, seconds: float = 0.0, n: int = -1) -> None:
 
 
 def drop(d: Draft, before_seq: int) -> None:
-    """Withdraws what an interrupt was to drop: messages accepted before it and not delivered."""
-    for pending in deliverable(d.s):
-        if pending.seq < before_seq:
+    """Withdraws what an interrupt was to drop: messages accepted before it and not delivered. Never an answer: its
+    question is closed, and nobody would be asked again.
+    """
+    for pending in undelivered(d.s):
+        if pending.seq < before_seq and pending.type == "user.message":
             d.add(f.Receipt(input_id=pending.id, status="withdrawn", how="dropped by an interrupt", code="dropped"))
 
 
 def start_over(d: Draft) -> None:
     """Queues the session for a fresh workspace and conversation, with something to say to it."""
-    if not deliverable(d.s):
+    if not undelivered(d.s):
         say(d, "start over", f"Start again. The task was:\n{d.s.task}")
     d.add(f.Queued(reason="starting over in a fresh workspace"))
 
@@ -175,6 +188,7 @@ def end(d: Draft, outcome: f.Outcome, summary: str, n: int = -1, actor: str = "b
     """Ends the session: open questions are withdrawn, undelivered inputs refused with their text kept in the log."""
     for question in d.s.questions:
         d.add(f.QuestionWithdrawn(question_id=question.id, reason=f"the session ended as {outcome}"))
+    settle_changes(d)
     for pending in d.s.inputs:
         if pending.type == "user.rewind":
             d.add(f.Receipt(input_id=pending.id, status="refused", how="the session ended", code=f"ended_{outcome}"))
@@ -265,6 +279,6 @@ def lossless(d: Draft) -> bool:
 
 
 def queue_if_parked(d: Draft, reason: str) -> None:
-    """Wakes a parked session, unless a person must first decide about a loss."""
-    if d.s.lifecycle is Lifecycle.PARKED and lossless(d):
+    """Wakes a parked session, unless a person must first decide about a loss, or it is held."""
+    if d.s.lifecycle is Lifecycle.PARKED and lossless(d) and not holding(d.s):
         d.add(f.Queued(reason=reason))

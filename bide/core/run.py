@@ -15,19 +15,21 @@ from bide.core import facts as f
 from bide.core import ids
 from bide.core import runtime as r
 from bide.core.deliveries import Deliveries
-from bide.core.hearing import fact_of, ready_facts, restored_facts
+from bide.core.hearing import ready_facts, restored_facts
 from bide.core.kept import Kept
 from bide.core.leaving import Leaving
-from bide.core.limits import FROZEN_S, INTERRUPT_S, RUNTIME_TRIES_MAX, SPAWN_S
+from bide.core.limits import INTERRUPT_S, RECALL_S, SPAWN_S, STOPPING_S
 from bide.core.outbox import Outbox
+from bide.core.outputs import Outputs
+from bide.core.patience import Patience
 from bide.core.recovery import GO_ON, UNHEARD
 from bide.core.saver import Saver
-from bide.core.session import RUNTIME_INPUTS, Pending
+from bide.core.session import Pending
+from bide.core.steering import Steering
 from bide.core.toolcalls import ToolCalls
 from bide.core.turns import Turns
+from bide.core.walls import Walls
 from bide.core.wire import Granted, News
-
-TOO_MUCH = "Delete what can be made again, such as build outputs and caches."
 
 
 class Run:
@@ -42,8 +44,13 @@ class Run:
         self.place: Literal["telling", "restoring", "here", "leaving"] = "restoring"
         self.adopted = grant.adopted_from > 0
         self.runtime: Literal["none", "starting", "idle", "working", "stopping"] = "none"
-        self.runtime_until = 0.0  # deadline of starting and of an interrupt under way
-        self.tries = 0  # runtime starts that led nowhere
+        self.runtime_until = 0.0  # deadline of starting, of an interrupt under way, and of stopping
+        self.forced = False  # past that it was ended by force
+        self.resting = False  # it ended while there was nothing to do, and is started when there is
+        self.over: r.Idle | None = None  # the turn is, and the runtime's state is searched for what it was told
+        self.over_until = 0.0
+        self.patience = Patience(job.limits)
+        self.walls = Walls(job.limits, job.usd, job.tokens, job.worked_s)
         self.can = r.Capabilities()
         self.version = ""
         self.conversation = job.runtime_session_id
@@ -52,11 +59,13 @@ class Run:
         every = job.limits["checkpoint_interval_s"]
         self.saver = Saver(self.session, self.epoch, job.checkpoint, every, now, job.checkpoint_n)
         self.outbox = Outbox(self.session, self.epoch)
-        self.turns = Turns(self.outbox, self.saver, job.turn)
+        self.outputs = Outputs(self.outbox)
+        self.turns = Turns(self.outbox, self.saver, job.turn, job.freed)
         self.leaving = Leaving(self.outbox, self.saver, self.turns)
-        self.deliveries = Deliveries(self.outbox, self.saver, job.report)
         self.tools = ToolCalls(self.outbox, job.blocking)
-        self.record, self.receipt = self.outbox.record, self.outbox.receipt
+        self.deliveries = Deliveries(self.outbox, self.saver, job.report, self.tools.blocking)
+        self.steering = Steering(self._tell, self.outbox, self.turns, self.deliveries)
+        self.record = self.outbox.record
         self.kept: Kept | None = None  # as it was last written to disk
         if not self.adopted:
             self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=job))
@@ -68,43 +77,45 @@ class Run:
         """New inputs, and whether to park or to cancel."""
         self.cursor = max(self.cursor, news.cursor)
         self.hear_inputs(news.inputs, now)
+        if news.cancelling and not self.leaving.cancelling and self.place == "restoring" and not self.adopted:
+            self.out.append(e.Stop(session=self.session, epoch=self.epoch, force=True))  # nothing is here to save
         self.leaving.hear(news)
+        if news.walls is not None:
+            self.walls.moved(news.walls)
+        if 0 < self.turns.held <= news.freed:
+            self.turns.held = self.patience.tries = 0
         self.go_on(now)
 
     def interrupt_for_drain(self, now: float) -> None:
         """Stops a running turn because the runner must go."""
         if self.runtime == "working" and self.turns.open:
             self.turns.leave_off()
-            self._interrupt_turn(f"drain-{self.epoch}", now)
+            self.interrupt_turn(f"drain-{self.epoch}", now)
 
-    def end_runtime(self, *, force: bool) -> None:
+    def end_runtime(self, now: float, *, force: bool) -> None:
         """Ends the runtime whatever it does; what it leaves behind is taken up later."""
         if self.runtime in ("starting", "idle", "working"):
             self.turns.leave_off()
-            self.runtime, self.runtime_until = "stopping", 0.0
+            self.runtime, self.runtime_until = "stopping", now + STOPPING_S
             self.out.append(e.Stop(session=self.session, epoch=self.epoch, force=force))
+
+    def end_by_force(self, now: float) -> None:
+        """It did not start, stop its turn or end in time."""
+        self.runtime_until, self.forced = now + STOPPING_S, True
+        self.out.append(e.Stop(session=self.session, epoch=self.epoch, force=True))
 
     def hear_inputs(self, inputs: tuple[Pending, ...], now: float) -> None:
         """Inputs in the order of their acceptance; those heard before are passed over."""
-        fresh = self.deliveries.hear(inputs)
-        for pending in fresh:
-            if pending.type in RUNTIME_INPUTS:
-                self.tools.blocking.discard(pending.question_id)
-        for pending in fresh:  # after the messages: one of them may be what it drops
+        for pending in self.deliveries.hear(inputs):  # after the messages: one of them may be what it is about
             if pending.type == "user.interrupt":
-                self._interrupt(pending, now)
+                idle, works = self.runtime == "idle", self.runtime == "working"
+                if self.steering.stops(pending, idle=idle, works=works):
+                    self.interrupt_turn(pending.id, now)
+            elif pending.target:
+                self.deliveries.change(pending)
 
-    def _interrupt(self, pending: Pending, now: float) -> None:
-        if pending.drop_queued:
-            self.deliveries.drop(pending.seq)
-        self.turns.stopped_by(pending.id)
-        if not self.turns.open:
-            self.receipt(pending.id, "consumed", how="nothing was running")
-        elif self.runtime == "working":  # else it is gone, or going: the turn is closed when that is known
-            self.receipt(pending.id, "delivered", how="interrupt", turn=self.turns.n)
-            self._interrupt_turn(pending.id, now)
-
-    def _interrupt_turn(self, request_id: str, now: float) -> None:
+    def interrupt_turn(self, request_id: str, now: float) -> None:
+        """Tells the runtime to stop its turn, once."""
         if not self.turns.stopping:
             self.turns.stopping = True
             self.runtime_until = now + INTERRUPT_S
@@ -119,9 +130,14 @@ class Run:
         self.saver.unsaved = self.saver.unsaved if self.adopted else self.saver.fresh
         for fact in restored_facts(done, self.saver.last.n if self.saver.last else 0):
             self.record(fact)
+        for name in done.unstored:
+            self.outputs.again(name)
         self.deliveries.preamble += (*done.notes, *done.found)
         self.isolation = done.isolation
-        found = self.deliveries.settle(done.memory or frozenset(), "found in the restored conversation", self.turns.n)
+        memory, how = done.memory or frozenset(), "found in the restored conversation"
+        found = self.deliveries.settle(memory, how, self.turns.n)
+        if self.job.checkpoint is not None and not self.adopted:
+            self.deliveries.find(self.job.checkpoint.told, memory, how, self.turns.n)
         if self.adopted:
             found = self._close_what_was_open(done.memory)
         if found:
@@ -146,6 +162,8 @@ class Run:
         """There is no workspace: the last word of this lease."""
         if failed.lost:
             self.record(f.EnvironmentLost(reason=failed.sentence, lost=failed.items))
+        elif self.leaving.goal == "cancel":
+            self.record(f.Ended(outcome="cancelled", summary=self.leaving.text))
         else:
             self.record(f.Error(code=failed.code, sentence=failed.sentence, hint=failed.hint))
             self.record(f.Ended(outcome="failed", summary=failed.sentence))
@@ -156,44 +174,64 @@ class Run:
         """One thing the runtime said."""
         if self.runtime == "none" or self.outbox.closed:
             return  # a late word of a process that is gone
+        self.patience.heard(event, now)
+        self.walls.heard(event)
         match event:
             case r.Ready():
                 self._ready(event)
             case r.Busy():
                 if not self.turns.open and self.runtime == "idle":
-                    self._open_turn(())
-            case r.Consumed(input_id=input_id):
-                self.deliveries.took(input_id, "", self.turns.n)
+                    self._works(now)
+                    self.turns.begin(())
+            case r.Consumed(input_id=input_id, alone=alone):
+                self.deliveries.took(input_id, "", self.turns.n, alone=alone)
             case r.Idle():
                 self._idle(event, now)
-            case r.Exited() | r.Glimpsed():
+            case r.Exited() | r.Asking() | r.Metered():
                 pass
+            case r.Delayed(for_s=for_s):
+                self.turns.retry_after_s = for_s
+            case r.Glimpsed():
+                if self.turns.open and not self.frozen_at:
+                    self.out.append(self.outputs.glimpse(event, self.turns.n))
+                return  # a flood of them must cost as little as can be
             case _:
-                if (fact := fact_of(event, self.job.runtime)) is not None:
-                    self.record(fact)
+                if not (isinstance(event, r.Troubled) and self.turns.met(event.code)):
+                    self.outputs.hear(event, self.job.runtime, self.turns.n)
         self.go_on(now)
 
     def exited(self, reason: str, memory: frozenset[str] | None, now: float) -> None:
         """The process is gone. `memory` is what its state on disk contains, None when that cannot be read."""
         wanted = self.runtime == "stopping" or self.turns.stopping  # one that ignored an interrupt was ended by us
-        self.tools.finish = None
-        was, self.runtime, self.runtime_until = self.runtime, "none", 0.0
+        was, self.runtime, self.runtime_until, self.forced = self.runtime, "none", 0.0, False
+        silent, self.resting = self.turns.silent, was == "idle" and not self._more_to_do
+        event, self.over = self.over, None
+        if event is None:
+            self.tools.finish = None
         if was == "none":
             return
+        self.turns.left = ()  # ended with it
         self.record(f.RuntimeExited(reason=reason))
         self.deliveries.settle(memory or frozenset(), "found in its conversation after it ended", self.turns.n)
         if memory is None:
             self.deliveries.doubt("the runtime ended, and its state cannot be read")
         self.deliveries.requeue()
-        if self.turns.open:
+        if event is not None:
+            self._turn_over(event)
+        elif self.turns.open:
             self.turns.close("interrupted" if wanted else "failed", reason)
-        if not wanted:
-            self._ended_by_itself(reason)
+        if silent or not (wanted or self.resting):
+            self._led_nowhere(silent or reason)
         self.go_on(now)
 
     def acked(self, next_n: int, of: int, now: float) -> None:
         """The server stored all facts of that epoch before `next_n`."""
         self.outbox.acked(next_n, of)
+        self.go_on(now)
+
+    def stored(self, name: str, why_not: str, now: float) -> None:
+        """The server has that output whole, or never will."""
+        self.outputs.stored(name, why_not)
         self.go_on(now)
 
     def captured(self, done: e.Captured, now: float) -> None:
@@ -206,17 +244,8 @@ class Run:
         self.go_on(now)
 
     def not_captured(self, failed: e.NotCaptured, now: float) -> None:
-        """A checkpoint failed. Too much in the workspace is told once, and again where somebody asked for a park."""
-        leaving, told = self.leaving, self.saver.over
-        parks = leaving.goal == "park" and leaving.parking
-        fact = self.saver.not_saved(failed, now, patient=parks or leaving.goal in ("", "finish"))
-        if not (self.saver.over and told) or parks:
-            self.record(fact)
-        if self.saver.over and not told:
-            self.deliveries.preamble.append(f"{failed.reason} {TOO_MUCH}")
-        if self.saver.over and leaving.goal == "finish":
-            leaving.goal = ""
-            self.record(f.Note(text=f"It does not end before it can be saved: {leaving.text}", code="not_finished"))
+        """A checkpoint failed; it is tried again."""
+        self.deliveries.preamble += self.leaving.not_saved(failed, now)
         self.go_on(now)
 
     # -- the parts ----------------------------------------------------------------------------------------------------
@@ -226,59 +255,57 @@ class Run:
         if self.place == "telling" and self.outbox.telling == self.epoch:
             self.place = "restoring"
             self.out.append(e.Restore(session=self.session, epoch=self.epoch, job=self.job, adopt=True))
-        if self.frozen_at or self.outbox.closed or self.place != "here":
+        if self.frozen_at or self.outbox.closed or self.place != "here" or self.over is not None:
             return
         # Before the next turn begins, so that the end of this one is saved; it delays no input but the first.
         if (not self.leaving.goal or (self.leaving.goal == "park" and self.turns.open)) and self.saver.due(
             now, self.turns.open
         ):
             self.out.append(self.saver.begin(self.turns.n, self.turns.open, self.outbox.n))
-        if self.leaving.goal:
+        if self.turns.held and self.runtime == "working":
+            if self.turns.open:
+                self.interrupt_turn(f"held-{self.epoch}", now)
+        elif self.leaving.goal:
             self._towards_goal(now)
+        elif self.turns.held or (self.turns.can_hold and self.walls.reached(now) is not None):
+            return  # whatever comes: its model, its login or the runtime itself cannot take it, or it has had enough
         elif self.runtime == "none":
-            self._spawn(now)
+            if not self.resting or self._more_to_do:
+                self._spawn(now)
         elif self.runtime == "idle" and now >= self.saver.holds_until:
             if self.deliveries.queue:
-                self._deliver(self.deliveries.queue[0])
+                self._works(now)
+                self.steering.opens(self.deliveries.queue[0])
             elif self.turns.resumed_midway:
-                self._nudge(now)
-        elif self.runtime == "working" and self.deliveries.queue and self.turns.open:
+                self._works(now)
+                self.steering.nudges(ids.mint(now + self.wall, self.session, self.epoch, "go on", self.outbox.n))
+        elif self.runtime == "working":
             self._into_turn(now)
-
-    def tick(self, now: float) -> None:
-        """Deadlines of the runtime: one that does not start or does not stop its turn is ended."""
-        if self.runtime_until > 0 and now >= self.runtime_until and not self.frozen_at:
-            self.runtime_until = 0.0
-            self.out.append(e.Stop(session=self.session, epoch=self.epoch, force=True))
-        self.go_on(now)
-
-    def next_wake(self) -> float:
-        """When `tick` next has something to do; never a moment at which nothing can begin."""
-        times = [self.outbox.post_at] if self.outbox.posting else []
-        if self.outbox.closed:
-            return min(times, default=self.deadline + FROZEN_S)
-        if self.frozen_at:
-            return min([*times, self.frozen_at + FROZEN_S])
-        times += [at for at in (self.deadline, self.runtime_until) if at > 0]
-        if self.runtime == "idle" and self.deliveries.queue and not self.leaving.goal and self.saver.holds_until:
-            times.append(self.saver.holds_until)
-        if self.place == "here":
-            times += self.saver.next_times(self.leaving.goal, self.turns.open, running=self.runtime != "none")
-        return min(times)
 
     def _towards_goal(self, now: float) -> None:
         if self.runtime == "working":
             if self.leaving.goal != "park":
-                self._interrupt_turn(f"{self.leaving.goal}-{self.epoch}", now)
+                self.interrupt_turn(f"{self.leaving.goal}-{self.epoch}", now)
+            else:
+                self._into_turn(now)  # it may still take long
         elif self.runtime in ("idle", "starting"):
-            self.runtime, self.runtime_until, self.leaving.since = "stopping", 0.0, now
+            self.runtime, self.runtime_until, self.leaving.since = "stopping", now + STOPPING_S, now
             self.out.append(e.Stop(session=self.session, epoch=self.epoch))
         elif self.runtime == "none" and self.saver.under_way is None and now >= self.saver.not_before:
             self.leaving.since = self.leaving.since or now
+            if not self.outputs.settled(now):
+                return
             self.out.append(self.saver.begin(self.turns.n, self.turns.open, self.outbox.n, final=True))
+
+    def _into_turn(self, now: float) -> None:
+        if self.deliveries.queue and self.turns.open:
+            redirect = self.steering.joins(can_steer=self.can.steer)
+            if redirect:
+                self.interrupt_turn(redirect, now)
 
     def _spawn(self, now: float) -> None:
         self.runtime, self.runtime_until, self.saver.final = "starting", now + SPAWN_S, False
+        self.resting = False
         self.out.append(e.Spawn(session=self.session, epoch=self.epoch))
 
     def _ready(self, event: r.Ready) -> None:
@@ -291,64 +318,57 @@ class Run:
         for fact in ready_facts(event, self.job.runtime, self.isolation, started, self.job.resumed or not started):
             self.record(fact)
 
-    def _deliver(self, pending: Pending) -> None:
-        self._open_turn((pending.id,))
-        self.deliveries.tell(pending, "next_turn", self.turns.n)
-        self.turns.resumed_midway = False
-        self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble=self.deliveries.preface()))
+    @property
+    def _more_to_do(self) -> bool:
+        return bool(self.deliveries.queue) or self.turns.resumed_midway
 
-    def _nudge(self, now: float) -> None:
-        """A bide-authored word where nobody's input is due, so that a turn cut short is taken up again."""
-        self.turns.resumed_midway = False
-        self._open_turn(())
-        self.deliveries.preamble = self.deliveries.preamble or [GO_ON]
-        input_id = ids.mint(now + self.wall, self.session, self.epoch, "go on", self.outbox.n)
-        self._tell(r.Deliver(input_id=input_id, text=self.deliveries.preface()))
-
-    def _into_turn(self, now: float) -> None:
-        """Queued inputs that need not wait for the turn's end: redirects stop it, steers join it."""
-        queue = self.deliveries.queue
-        if queue[0].delivery == "interrupt":
-            self._interrupt_turn(queue[0].id, now)
-            return
-        for pending in [p for p in queue if p.delivery == "steer" and self.can.steer and not self.turns.stopping]:
-            self.deliveries.tell(pending, "steer", self.turns.n)
-            self._tell(r.Steer(input_id=pending.id, text=pending.text))
-
-    def _open_turn(self, input_ids: tuple[str, ...]) -> None:
+    def _works(self, now: float) -> None:
         self.runtime = "working"
-        self.turns.begin(input_ids)
+        self.patience.told(now)
 
     def _idle(self, event: r.Idle, now: float) -> None:
+        if self.turns.open and self.deliveries.untaken:
+            self.over, self.over_until, self.runtime_until = event, now + RECALL_S, 0.0
+            asked = tuple(self.deliveries.untaken)
+            self.out.append(e.Recall(session=self.session, epoch=self.epoch, inputs=asked))
+        else:
+            self._turn_over(event)
+
+    def recalled(self, memory: frozenset[str] | None, now: float) -> None:
+        """What the runtime's state contains, now that its turn is over; None: nobody can read it."""
+        event, self.over = self.over, None
+        if event is None:
+            return  # it was given up, or the process is gone
+        again = event.result != "interrupted" or self.turns.cut_short
+        self.deliveries.recall(memory, self.turns.n, again=again)
+        self._turn_over(event)
+        self.go_on(now)
+
+    def _turn_over(self, event: r.Idle) -> None:
         if self.runtime == "working":
             self.runtime, self.runtime_until = "idle", 0.0
+        self.turns.leaves(event.left)
         if not self.turns.open:
             return
-        self.tries = 0
-        self.deliveries.doubt("the turn ended, and its state does not show the input")
+        self.patience.tries = 0
+        self.patience.over()
+        if self.tools.finish is not None:
+            self.turns.trouble = ""  # nothing comes next
         if event.result == "interrupted":
             self.tools.finish = None
         else:
             self.turns.cut_short = False
         self.turns.close(event.result, event.detail)
-        self._finish_if_asked()
-
-    def _finish_if_asked(self) -> None:
         summary, self.tools.finish = self.tools.finish, None
-        if summary is None:
-            return
-        if self.deliveries.queue or self.tools.blocking:
-            self.record(f.Note(text=f"Finish was asked too early: {summary}", code="not_finished"))
-        else:
-            self.leaving.want("finish", summary)
+        self.leaving.finish_if_asked(summary, early=bool(self.deliveries.queue or self.tools.blocking))
 
-    def _ended_by_itself(self, reason: str) -> None:
-        self.tries += 1
-        if self.tries >= RUNTIME_TRIES_MAX:
-            sentence = f"The runtime ended {self.tries} times without finishing a turn: {reason}"
-            hint = "Look at `bide logs`, then send a message."
-            self.record(f.Error(code="runtime_failed", sentence=sentence, hint=hint))
-            self.leaving.want("fail", sentence)
+    def _led_nowhere(self, reason: str) -> None:
+        """The runtime is gone before it had finished a turn."""
+        resumed = self.job.resumed and not self.turns.worked
+        if (word := self.patience.ended(reason, resumed=resumed)) is not None:
+            self.record(f.Error(code=word.code, sentence=word.sentence, hint=word.hint))
+            self.turns.hold()
+            self.leaving.want("park" if self.turns.held else "fail", word.sentence)
 
     def _tell(self, order: r.Order) -> None:
         self.out.append(e.Tell(session=self.session, epoch=self.epoch, order=order))

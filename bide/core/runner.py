@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterable
 
 from bide.core import effects as e
 from bide.core import runtime as r
+from bide.core.alarm import next_wake, tick
 from bide.core.hearing import clean
 from bide.core.kept import Left
 from bide.core.limits import FROZEN_S
 from bide.core.run import Run
 from bide.core.takeup import keep, left_of, take_up
 from bide.core.wire import Adoptable, Gone, Granted, Held, News, Renewed, Returned
+from bide.core.wrapup import mind_walls
 
 DRAINS = "its runner was drained"
 
@@ -46,6 +48,8 @@ class Runner:
                 cursor=run.cursor,
                 parking=run.leaving.parking,
                 cancelling=run.leaving.cancelling,
+                held=run.turns.held,
+                walls=run.walls.limits if run.turns.can_hold else None,
             )
             for run in self.runs.values()
         )
@@ -89,6 +93,8 @@ class Runner:
         if run.frozen_at and now < run.deadline:
             if run.runtime_until > 0:  # the runtime did not have the time that it stood still
                 run.runtime_until += now - run.frozen_at
+            run.patience.thawed(now - run.frozen_at)
+            run.walls.stood_still(now - run.frozen_at)
             run.frozen_at = 0.0
             run.out.append(e.Thaw(session=run.session, epoch=run.epoch))
             run.outbox.posting = False
@@ -129,6 +135,23 @@ class Runner:
         """The server stored all facts before `next_n`; `of` as in the post."""
         return self._with(session, epoch, now, lambda run: run.acked(next_n, of, now))
 
+    def missing(self, post: e.Post, next_n: int, now: float) -> list[e.Effect]:
+        """The server awaits a fact that it had acknowledged. Where it does not take that it is gone, the lease is."""
+        run = self._run(post.session, post.epoch)
+        if run is None:
+            return []
+        run.cursor = 0  # numbers that the server had given are given anew: it says again what waits, and is heard once
+        goes_on = run.outbox.missing(post.first, post.of, next_n)
+        return self._take(run, now) if goes_on else self.fenced(post.session, post.epoch)
+
+    def untakable(self, post: e.Post, code: str, now: float) -> list[e.Effect]:
+        """The server can never take the batch. Where the session cannot do without what is in it, the lease is let go."""
+        run = self._run(post.session, post.epoch)
+        if run is None:
+            return []
+        goes_on = run.outbox.untakable(post.first, post.of, code)
+        return self._take(run, now) if goes_on else self.fenced(post.session, post.epoch)
+
     def drain(self, now: float) -> list[e.Effect]:
         """Park everything: the waiting at once, the working at the end of their turn."""
         self.draining = True
@@ -158,7 +181,7 @@ class Runner:
         effects: list[e.Effect] = []
         for run in list(self.runs.values()):
             run.leaving.want("park", DRAINS)
-            run.end_runtime(force=bool(run.frozen_at))
+            run.end_runtime(now, force=bool(run.frozen_at))
             effects += self._take(run, now)
         return effects
 
@@ -185,6 +208,10 @@ class Runner:
         """The runtime's process is gone."""
         return self._with(session, epoch, now, lambda run: run.exited(reason, memory, now))
 
+    def recalled(self, session: str, epoch: int, memory: frozenset[str] | None, now: float) -> list[e.Effect]:
+        """Which inputs the runtime's state contains; None: nobody can read it."""
+        return self._with(session, epoch, now, lambda run: run.recalled(memory, now))
+
     def captured(self, session: str, epoch: int, done: e.Captured | e.NotCaptured, now: float) -> list[e.Effect]:
         """A checkpoint is saved, or is not."""
 
@@ -195,6 +222,10 @@ class Runner:
                 run.not_captured(done, now)
 
         return self._with(session, epoch, now, apply)
+
+    def stored(self, session: str, epoch: int, name: str, why_not: str, now: float) -> list[e.Effect]:
+        """That output is kept whole, or cannot be."""
+        return self._with(session, epoch, now, lambda run: run.stored(name, why_not, now))
 
     def capture_waits(self, session: str, epoch: int, why: str, now: float) -> list[e.Effect]:
         """A checkpoint is neither saved nor not: what it is written to is away, and it is tried again."""
@@ -218,13 +249,15 @@ class Runner:
             if now >= run.deadline and not run.frozen_at and not run.outbox.closed:
                 run.frozen_at = now
                 run.out.append(e.Freeze(session=run.session, epoch=run.epoch))
-            run.tick(now)
-            effects += self._take(run, now)
+            if tick(run, now):
+                effects += self._take(run, now)
+            else:
+                effects += self.give_back(run.session, run.epoch, "its runtime cannot be ended")
         return effects
 
     def next_wake(self) -> float | None:
         """When `tick` next has something to do; None while nothing is held."""
-        return min((run.next_wake() for run in self.runs.values()), default=None)
+        return min(map(next_wake, self.runs.values()), default=None)
 
     # -- the parts ----------------------------------------------------------------------------------------------------
 
@@ -240,8 +273,9 @@ class Runner:
         return self._take(run, now)
 
     def _take(self, run: Run, now: float) -> list[e.Effect]:
-        if (kept := keep(run)) is not None:
-            run.out.insert(0, kept)
+        mind_walls(run, now)
+        kept = keep(run)
+        run.out[:0] = [*run.outputs.taken(), *((kept,) if kept else ())]  # no fact is kept that names what is not
         if (post := run.outbox.next_post(now)) is not None:
             run.out.append(post)
         if run.outbox.closed and not run.outbox.unacked:

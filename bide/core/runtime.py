@@ -64,6 +64,8 @@ class Close(Struct, frozen=True, tag="close"):
 Order = Deliver | Steer | Interrupt | Close
 
 
+GlimpseKind = Literal["text", "thought", "tool", "progress"]
+
 # -- events: runtime -> runner ------------------------------------------------------------------------------------
 
 
@@ -84,9 +86,10 @@ class Busy(Struct, frozen=True, tag="busy"):
 
 
 class Consumed(Struct, frozen=True, tag="consumed"):
-    """The input stands in the runtime's own durable state."""
+    """The input stands in the runtime's own durable state. `alone`: told as a steer, it began some work of its own."""
 
     input_id: str
+    alone: bool = False
 
 
 class Idle(Struct, frozen=True, tag="idle"):
@@ -94,6 +97,7 @@ class Idle(Struct, frozen=True, tag="idle"):
 
     result: Literal["completed", "interrupted", "failed"]
     detail: str = ""
+    left: tuple[str, ...] = ()  # what its tools left running, as people read it; filled in by the runner
 
 
 class Spoke(Struct, frozen=True, tag="spoke"):
@@ -117,17 +121,23 @@ class Called(Struct, frozen=True, tag="called"):
 
 
 class Returned(Struct, frozen=True, tag="returned"):
-    """A tool's result."""
+    """A tool's result. `whole`: a file below the runtime's home that has all of it, where `output` has only a part; the
+    runner has made it `file`, of `bytes` bytes, or says in `lost` why it could not.
+    """
 
     id: str
     ok: bool
     output: str
+    whole: str = ""
+    file: str = ""
+    bytes: int = 0
+    lost: str = ""
 
 
 class Glimpsed(Struct, frozen=True, tag="glimpsed"):
     """A delta or tick: shown live, never stored."""
 
-    kind: Literal["text", "thought", "tool", "progress"]
+    kind: GlimpseKind
     text: str
 
 
@@ -137,6 +147,18 @@ class Spent(Struct, frozen=True, tag="spent"):
     usd: float
     tokens: int
     model: str
+
+
+class Metered(Struct, frozen=True, tag="metered"):
+    """Tokens that the model was seen to take and give; the runtime's own word of what they cost comes later."""
+
+    tokens: int
+
+
+class Delayed(Struct, frozen=True, tag="delayed"):
+    """The model does not want to be asked again for so long."""
+
+    for_s: float
 
 
 class Noted(Struct, frozen=True, tag="noted"):
@@ -160,6 +182,24 @@ class Unknown(Struct, frozen=True, tag="unknown"):
     frame: str
 
 
+class Overlong(Struct, frozen=True, tag="overlong"):
+    """A line of `bytes` bytes that is too long to be read, of which `head` is the beginning.
+
+    Filled in by the runner: `file`, where it has the whole of it, or why it has not, in `lost`.
+    """
+
+    bytes: int
+    head: str
+    file: str = ""
+    lost: str = ""
+
+
+class Asking(Struct, frozen=True, tag="asking"):
+    """So many requests to the model are under way; told by the gateway."""
+
+    open: int
+
+
 class Exited(Struct, frozen=True, tag="exited"):
     """The process is gone. Never read as success or failure of a turn by its code alone."""
 
@@ -178,8 +218,12 @@ RuntimeEvent = (
     | Returned
     | Glimpsed
     | Spent
+    | Metered
+    | Delayed
     | Noted
     | Troubled
     | Unknown
+    | Asking
+    | Overlong
     | Exited
 )

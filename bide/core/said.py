@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bide.core.happened import Happened
-from bide.core.nouns import Delivery, Impact, Question, ReceiptStatus
+from bide.core.nouns import Delivery, Impact, Question, ReceiptStatus, Resolution
 
 # -- inputs ----------------------------------------------------------------------------------------------------------
 
@@ -13,11 +13,15 @@ class UserMessage(Happened, frozen=True, kw_only=True, tag="user.message"):
     text: str
     delivery: Delivery = "next_turn"
     attachments: tuple[str, ...] = ()
+    drop_queued: bool = False  # with `interrupt`: instead of all that waits, too
 
 
 class UserInterrupt(Happened, frozen=True, kw_only=True, tag="user.interrupt"):
+    """`turn`: only that one is meant; 0: whichever runs."""
+
     id: str
     drop_queued: bool = False
+    turn: int = 0
 
 
 class UserAnswer(Happened, frozen=True, kw_only=True, tag="user.answer"):
@@ -26,6 +30,7 @@ class UserAnswer(Happened, frozen=True, kw_only=True, tag="user.answer"):
     text: str = ""
     choices: tuple[str, ...] = ()
     decline: bool = False
+    withdraw: bool = False  # the question is of no use any more; `text` says why
 
 
 class UserCancel(Happened, frozen=True, kw_only=True, tag="user.cancel"):
@@ -41,8 +46,12 @@ class UserResume(Happened, frozen=True, kw_only=True, tag="user.resume"):
 
 
 class UserExtend(Happened, frozen=True, kw_only=True, tag="user.extend"):
+    """`until`: it is kept until then; 0: as before. `budget_usd`, `working_s`: what it may cost in all from now on."""
+
     id: str
-    until: float
+    until: float = 0.0
+    budget_usd: float = 0.0
+    working_s: float = 0.0
 
 
 class UserFork(Happened, frozen=True, kw_only=True, tag="user.fork"):
@@ -58,6 +67,39 @@ class UserFork(Happened, frozen=True, kw_only=True, tag="user.fork"):
 class UserRewind(Happened, frozen=True, kw_only=True, tag="user.rewind"):
     id: str
     checkpoint: int
+
+
+class UserEdit(Happened, frozen=True, kw_only=True, tag="user.edit"):
+    """A message is to be another one before it is delivered; what is empty stays as it was."""
+
+    id: str
+    input_id: str
+    text: str = ""
+    delivery: Delivery | None = None
+
+
+class UserEdited(Happened, frozen=True, kw_only=True, tag="user.edited"):
+    """From now on the message is this."""
+
+    input_id: str
+    text: str
+    delivery: Delivery
+    by: str
+
+
+class UserWithdraw(Happened, frozen=True, kw_only=True, tag="user.withdraw"):
+    """An input is taken back before it is delivered."""
+
+    id: str
+    input_id: str
+
+
+class UserResolve(Happened, frozen=True, kw_only=True, tag="user.resolve"):
+    """What a person says of an input of which nobody knows whether it was delivered."""
+
+    id: str
+    input_id: str
+    choice: Resolution
 
 
 class Receipt(Happened, frozen=True, kw_only=True, tag="user.receipt"):
@@ -98,7 +140,17 @@ class QuestionDeclined(Happened, frozen=True, kw_only=True, tag="question.declin
 
 
 class QuestionWithdrawn(Happened, frozen=True, kw_only=True, tag="question.withdrawn"):
+    """(runner, or decided)"""
+
     question_id: str
+    reason: str
+
+
+class QuestionSuperseded(Happened, frozen=True, kw_only=True, tag="question.superseded"):
+    """(runner) `by` is the question that stands in its place."""
+
+    question_id: str
+    by: str
     reason: str
 
 

@@ -10,7 +10,7 @@ from bide.core import ids
 from bide.core.hearing import clean
 from bide.core.kept import Kept
 from bide.core.limits import CLONE_SAVE_S, retry_wait_s
-from bide.core.session import OVER_QUOTA
+from bide.core.session import OVER_QUOTA, Pending
 
 
 class Saver:
@@ -29,6 +29,8 @@ class Saver:
         self.unsaved = False
         self.fresh = False  # its folder is a new clone
         self.saved_at = now
+        self.told: dict[str, Pending] = {}  # inputs that the runtime was told, and may have taken
+        self.may_hold: tuple[str, ...] = ()  # those of the capture under way
         self.under_way: e.Capture | None = None
         self.final = False  # nothing of the session ran when it began
         self.quiet = True
@@ -69,6 +71,7 @@ class Saver:
             session=self.session, epoch=self.epoch, n=self.n, turn=turn, turn_open=turn_open,
             consumed=tuple(self.taken), at_n=at_n,
         )  # fmt: skip
+        self.may_hold = tuple(self.told)
         self.quiet, self.unsaved, self.not_before, self.final = not turn_open, turn_open, 0.0, final
         return self.under_way
 
@@ -96,7 +99,7 @@ class Saver:
         self.last = f.Checkpoint(
             id=ids.mint(now + wall, self.session, self.epoch, "checkpoint", asked.n), n=asked.n, epoch=self.epoch,
             root=done.root, turn=asked.turn, turn_open=asked.turn_open, consumed=asked.consumed,
-            input_cursor=self.input_cursor, at_n=asked.at_n, files=done.files, bytes=done.bytes,
+            told=self.may_hold, input_cursor=self.input_cursor, at_n=asked.at_n, files=done.files, bytes=done.bytes,
             new_bytes=done.new_bytes, seconds=done.seconds, consistency="quiet" if self.quiet else "crash",
             verified_at=done.verified_at, kept=done.kept, not_kept=done.not_kept, workspace=done.workspace,
             runtime_version=(version if spoken else "") or before, stopped=done.stopped, toolchain=done.toolchain,

@@ -14,7 +14,9 @@ from msgspec.structs import replace
 from bide.core import facts as f
 from bide.core.limits import CANCELLING_S, PARKING_S
 from bide.core.retention import next_moment
+from bide.core.troubles import HELD
 
+BIDE = "bide"  # the actor of what nobody asked for by name
 VERSION = 4  # of the stored form of `Session`; another version is rebuilt from its facts
 
 
@@ -73,7 +75,13 @@ class Pending(Struct, frozen=True, kw_only=True):
     drop_queued: bool = False
     checkpoint: int = 0  # where a rewind goes
     status: f.ReceiptStatus = "accepted"
-    turn: int = 0  # the one it was told in
+    turn: int = 0  # the one it was told in; of an interrupt, the only one that it means
+    resolved: bool = False  # a person says that it was delivered
+    # Of an order about another input, which it holds as it is to be:
+    target: str = ""
+    target_seq: int = 0
+    blocking: bool = False  # an answer: its question waits again when it is taken back
+    choice: str = ""
 
 
 class Unsaved(Struct, frozen=True, kw_only=True):
@@ -134,11 +142,15 @@ class Session(Struct, frozen=True, kw_only=True):
     asked_at_n: dict[str, tuple[int, int]] = {}  # question -> (epoch, n) of its asking
     closed: dict[str, tuple[str, str]] = {}  # question -> (status, who or why); the latest CLOSED_MAX
     answered: tuple[Answered, ...] = ()  # the latest ANSWERED_MAX, oldest first
+    unsure: tuple[
+        Pending, ...
+    ] = ()  # unconfirmed when a checkpoint was saved that may hold them; the latest UNSURE_MAX
     checkpoint: f.Checkpoint | None = None
     checkpoint_n: int = 0  # the highest ever saved: a number is never used again, whatever it goes back to
     earlier: f.Checkpoint | None = None  # the one before, should the blobs of the last be lost
     flagged: tuple[f.Lost, ...] = ()  # what of the checkpoint was found damaged
     unsaved: Unsaved = Unsaved()
+    quiet: str = ""  # its turn goes on, but something of it has been silent for long: what, as a sentence
     too_much: bool = False  # its workspace holds more than may be saved, and nothing worked on it since that was said
     parking: str = ""  # why it parks
     cancelling: bool = False
@@ -148,6 +160,8 @@ class Session(Struct, frozen=True, kw_only=True):
     revoked: bool = False  # it may not: it was given up on
     held_until: float = 0.0  # a former holder may believe in its lease until then; nobody else is granted one
     starts: int = 0  # failed in a row
+    retry_at: float = 0.0  # its last turn failed because the model was away: it goes on by itself then; 0: it does not
+    retries: int = 0  # so often in a row it was to
     takeups: int = 0  # by restarted runners, since a turn last came to its end
     queued_at: float = 0.0
     last_runner: str = ""
@@ -161,13 +175,15 @@ class Session(Struct, frozen=True, kw_only=True):
     report: tuple[str, ...] = ()  # plain words the coding agent gets with its next prompt
     usd: float = 0.0
     tokens: int = 0
+    worked_s: float = 0.0  # with a turn under way, those that are over
+    turn_since: float = 0.0  # when the one under way began, or its runner came back; 0: none runs
 
 
 Q, A, P, E = Lifecycle.QUEUED, Lifecycle.ACTIVE, Lifecycle.PARKED, Lifecycle.ENDED
 
 _EVERYWHERE: tuple[type[f.Fact], ...] = (
     f.UserMessage, f.UserInterrupt, f.UserAnswer, f.UserCancel, f.UserPark, f.UserResume, f.UserExtend, f.UserFork,
-    f.UserRewind, f.Receipt, f.Forked, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined, f.QuestionWithdrawn, f.Note, f.Error, f.Gap,
+    f.UserRewind, f.UserEdit, f.UserEdited, f.UserWithdraw, f.UserResolve, f.Receipt, f.Forked, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined, f.QuestionWithdrawn, f.QuestionSuperseded, f.Note, f.Error, f.Gap,
 )  # fmt: skip
 _WHILE_ACTIVE: tuple[type[f.Fact], ...] = (
     f.TurnStarted, f.TurnEnded, f.AssistantMessage, f.AssistantThought, f.ToolCall, f.ToolResult,
@@ -200,7 +216,8 @@ NEXT: dict[Lifecycle, dict[type[f.Fact], Lifecycle]] = {
 # -- questions about a session, answered from its state ---------------------------------------------------------------
 
 RUNTIME_INPUTS = ("user.message", "user.answer")
-
+# Codes of receipts. What was told as a steer found no turn to join; a runner carried out a wish; a person settled a doubt.
+OWN_TURN, EDITED, TAKEN_BACK, AGAIN, RESOLVED = "own_turn", "edited", "taken_back", "again", "resolved"
 
 _DELIVERY_RANK: dict[f.Delivery, int] = {"interrupt": 0, "steer": 1, "next_turn": 2}
 
@@ -210,10 +227,36 @@ def delivery_order(p: Pending) -> tuple[int, int]:
     return _DELIVERY_RANK[p.delivery], p.seq
 
 
-def deliverable(s: Session) -> tuple[Pending, ...]:
+def holding(s: Session) -> bool:
+    """Whether nothing is told to the runtime, because its model, its login or itself cannot take it."""
+    return s.retry_at > 0 or any(q.kind in HELD for q in s.questions)
+
+
+def freed(s: Session) -> int:
+    """A runner holds back the turn after one that failed; those up to this number it may begin all the same."""
+    return s.turn.n if s.turn.open or holding(s) else s.turn.n + 1
+
+
+def undelivered(s: Session) -> tuple[Pending, ...]:
     """Inputs that the runtime has still to get, in the order of delivery."""
     waiting = [p for p in s.inputs if p.type in RUNTIME_INPUTS and p.status == "accepted"]
     return tuple(sorted(waiting, key=delivery_order))
+
+
+def deliverable(s: Session) -> tuple[Pending, ...]:
+    """Those of them that it can get now."""
+    return () if holding(s) else undelivered(s)
+
+
+def known_input(s: Session, input_id: str) -> Pending | None:
+    """The input of this id, while something of it is open."""
+    return next((p for p in (*s.inputs, *s.unsure) if p.id == input_id), None)
+
+
+def in_doubt(s: Session) -> tuple[Pending, ...]:
+    """Inputs of which nobody knows whether they were delivered, and nobody has said yet."""
+    orders = {p.target for p in s.inputs if p.type == "user.resolve"}
+    return tuple(p for p in (*s.unsure, *s.inputs) if p.status == "unconfirmed" and p.id not in orders)
 
 
 def rewinding(s: Session) -> Pending | None:
@@ -239,6 +282,21 @@ def blocked(s: Session) -> bool:
     return any(q.blocking for q in s.questions)
 
 
+def waits_for(s: Session) -> WaitingFor:
+    """What a session waits for whose turn is over."""
+    held: WaitingFor
+    for held in ("credentials", "budget", "approval"):
+        if any(q.kind == held for q in s.questions):
+            return held
+    return "answer" if blocked(s) else "message"
+
+
+def tries_at(s: Session) -> float:
+    """When a session that is held goes on by itself; 0: it does not, or something else comes first."""
+    waits = s.lifecycle is Lifecycle.ACTIVE or s.lifecycle is Lifecycle.PARKED
+    return s.retry_at if waits and not s.parking and not stopping(s) else 0.0
+
+
 def at_rest(s: Session) -> bool:
     """Whether it is parked or has ended: no runner has it, and none is wanted."""
     return s.lifecycle is Lifecycle.PARKED or s.lifecycle is Lifecycle.ENDED
@@ -259,7 +317,7 @@ def retimed(s: Session, now: float) -> Session:
     """Sets what an idle session waits for, and starts or stops its online window."""
     if s.lifecycle is not Lifecycle.ACTIVE or s.environment.state != "ready" or s.turn.open:
         return replace(s, window_until=0.0) if s.window_until else s
-    waiting: WaitingFor = "answer" if blocked(s) else "message"
+    waiting = waits_for(s)
     if s.turn.waiting_for != waiting:
         s = replace(s, turn=replace(s.turn, waiting_for=waiting))
     if deliverable(s) or stopping(s) or s.too_much:
@@ -269,7 +327,7 @@ def retimed(s: Session, now: float) -> Session:
 
 def wake_at(s: Session) -> float | None:
     """When the session next needs a `Wake`, epoch seconds; None: never. The whole timer service."""
-    times: list[float] = []
+    times = [at] if (at := tries_at(s)) else []
     if s.lease is not None:
         times.append(s.lease.until)
         times += [t for t in (s.phase_until, s.window_until) if t]

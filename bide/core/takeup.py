@@ -43,7 +43,7 @@ def _kept(run: Run) -> Kept:
         interrupts=tuple(run.turns.interrupts), told=tuple(told.told), preamble=tuple(told.preamble),
         checkpoint=saver.last, attempts=saver.n, taken=tuple(saver.taken),
         unsaved=saver.unsaved or saver.under_way is not None, made=dict(run.tools.made), version=run.version,
-        conversation=run.conversation,
+        conversation=run.conversation, held=run.turns.held,
     )  # fmt: skip
 
 
@@ -54,12 +54,13 @@ def take_up(grant: Granted, left: Left, deadline: float, now: float, wall: float
     run = Run(replace(grant, job=job), deadline, now, wall)
     run.outbox.adopt(left.of, max(grant.tail_n, left.first), tail)
     said = {fact.input_id: fact.status for fact in tail if isinstance(fact, f.Receipt)}
-    run.deliveries.adopt(kept.untaken, kept.told, (i for i, status in said.items() if status != "accepted"))
+    run.deliveries.adopt(kept.untaken, kept.told, said)
     run.deliveries.preamble = list(kept.preamble)
     run.saver.adopt(kept)
     run.tools.made = dict(kept.made)
     run.turns.n, run.turns.open, run.turns.cut_short = kept.turn, kept.turn_open, kept.cut_short
     run.turns.interrupts, run.version = list(kept.interrupts), kept.version
+    run.turns.held = kept.held if job.freed is not None and job.freed < kept.held else 0
     run.place, run.outbox.closed = ("leaving", True) if kept.closed else ("telling", False)
     if kept.finish is not None:
         run.leaving.want("finish", kept.finish)

@@ -22,18 +22,20 @@ class ToolCalls:
         self.finish: str | None = None  # the summary, once asked for
 
     def called(self, call: e.ToolCall, wall: float) -> str:
-        """Answers one call; `wall` is epoch seconds. Gives the id of the question or assumption, "" for `finish`."""
+        """Answers one call; `wall` is epoch seconds. Gives the id of the question or assumption, "" for what has none."""
         if isinstance(call, e.Finish):
             self.finish = cut(call.summary, QUESTION_BYTES)[0]
             return ""
         if call.key in self.made:
             return self.made[call.key]
+        if isinstance(call, e.Unasked):
+            self.blocking.discard(call.question_id)
+            reason = cut(call.reason, QUESTION_BYTES)[0] or "the session needs no answer any more"
+            self._outbox.record(f.QuestionWithdrawn(question_id=call.question_id, reason=reason))
+            return self._remembered(call.key, "")
         given = ids.mint(wall, self._outbox.session, self._outbox.epoch, self._outbox.n)
         made = ids.question_id(self._outbox.session, given) if isinstance(call, e.Asked) else given
-        if call.key:
-            self.made[call.key] = made
-            if len(self.made) > CALLS_MAX:
-                del self.made[next(iter(self.made))]
+        self._remembered(call.key, made)
         if isinstance(call, e.Assumed):
             self._outbox.record(
                 f.AssumptionRecorded(id=made, text=cut(call.text, QUESTION_BYTES)[0], impact=call.impact)
@@ -48,4 +50,15 @@ class ToolCalls:
             blocking=call.blocking, impact=call.impact,
         )  # fmt: skip
         self._outbox.record(f.QuestionAsked(question=question))
+        if call.replaces:
+            self.blocking.discard(call.replaces)
+            reason = f"replaced by “{question.question}”"
+            self._outbox.record(f.QuestionSuperseded(question_id=call.replaces, by=made, reason=reason))
+        return made
+
+    def _remembered(self, key: str, made: str) -> str:
+        if key:
+            self.made[key] = made
+            if len(self.made) > CALLS_MAX:
+                del self.made[next(iter(self.made))]
         return made

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from bide.core.facts import Care, Checkpoint, RunnerFact
 from bide.core.refusals import Refused
-from bide.core.runtime import Runtime
+from bide.core.runtime import GlimpseKind, Runtime
 from bide.core.session import Pending
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})  # hosts that no proxy and no other machine can reach
@@ -50,6 +50,8 @@ class Held(Struct, frozen=True, kw_only=True):
     cursor: int = 0  # seq of the newest input it knows
     parking: bool = False
     cancelling: bool = False
+    held: int = 0  # it holds back what is to begin the turn of this number; 0: nothing
+    walls: tuple[float, float] | None = None  # what it may cost, as far as its holder knows: USD and seconds of work
 
 
 class Adoptable(Struct, frozen=True, kw_only=True):
@@ -110,6 +112,10 @@ class Job(Struct, frozen=True, kw_only=True):
     resumed: bool  # it has run before
     care: Care = Care()
     checkpoint_n: int = 0  # the highest ever used; 0: an older server does not say
+    usd: float = 0.0  # what it has cost so far, as are:
+    tokens: int = 0
+    worked_s: float = 0.0
+    freed: int | None = None  # as in `News`; None: an older server, which knows nothing of holding
 
 
 class Granted(Struct, frozen=True, kw_only=True):
@@ -145,7 +151,8 @@ class News(Struct, frozen=True, kw_only=True):
     """What is new for one leased session: inputs past the reported cursor, and whether it parks or is to stop.
 
     `cancelling`: stop whatever it does, save, say the last word. What becomes of it then, its end or a step back to a
-    checkpoint, is the server's to know.
+    checkpoint, is the server's to know. Turns up to the number `freed` may begin,
+    should they be held back.
     """
 
     session: str
@@ -154,6 +161,8 @@ class News(Struct, frozen=True, kw_only=True):
     cancelling: bool = False
     inputs: tuple[Pending, ...] = ()
     cursor: int = 0
+    freed: int = 0
+    walls: tuple[float, float] | None = None  # as in `Held`
 
 
 class SyncReply(Struct, frozen=True, kw_only=True):
@@ -170,13 +179,52 @@ class SyncReply(Struct, frozen=True, kw_only=True):
 
 
 class FactsPost(Struct, frozen=True, kw_only=True):
-    """`POST /v1/runners/{r}/facts`. `of` names the adopted epoch where they are the last facts of that one."""
+    """`POST /v1/runners/{r}/facts`. `of` names the adopted epoch where they are the last facts of that one. `lost`: the
+    server has lost so many facts before `first` that it had acknowledged, and the runner has them no more.
+    """
 
     session: str
     epoch: int
     first: int
     facts: tuple[RunnerFact, ...]
     of: int = 0
+    lost: int = 0
+
+
+class FactsTold(Struct, frozen=True, kw_only=True):
+    """`FactsPost` as a server reads it: each fact by itself, so that one that cannot be read costs no other."""
+
+    session: str
+    epoch: int
+    first: int
+    facts: tuple[Raw, ...]
+    of: int = 0
+    lost: int = 0
+
+
+class Glimpse(Struct, frozen=True, kw_only=True):
+    """Words of a runtime as it works: shown to who watches at this moment, kept by nobody. `n`: the number that the next
+    fact of that epoch has; once it is told, what was glimpsed before says nothing new.
+    """
+
+    session: str
+    epoch: int
+    n: int
+    turn: int
+    kind: GlimpseKind
+    text: str
+
+
+class GlimpsesPost(Struct, frozen=True, kw_only=True):
+    """`POST /v1/runners/{r}/glimpses`: may get lost, and is never said again."""
+
+    glimpses: tuple[Glimpse, ...]
+
+
+class GlimpsesReply(Struct, frozen=True, kw_only=True):
+    """Of the sessions, those that somebody watches."""
+
+    watched: tuple[str, ...] = ()
 
 
 class FactsReply(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,8 @@ from typing import Literal
 
 from msgspec import Struct
 
-from bide.core.session import Lifecycle, Session, deliverable, rewinding
+from bide.core.quantities import utc
+from bide.core.session import Lifecycle, Session, deliverable, holding, in_doubt, rewinding, waits_for
 
 Shown = Literal["queued", "starting", "working", "waiting", "parking", "parked", "resuming", "ended"]
 SHOWN: tuple[Shown, ...] = ("queued", "starting", "working", "waiting", "parking", "parked", "resuming", "ended")
@@ -20,12 +21,19 @@ class Words(Struct, frozen=True, kw_only=True):
     next_step: str
 
 
+_HELD = {
+    "credentials": "Renew the model's credential on its runner, then answer “Try again” with `bide inbox`.",
+    "budget": "Extend it with `bide extend`, or answer its question with `bide inbox`.",
+    "approval": "See why with `bide logs`, then answer its question with `bide inbox`; a message tries again, too.",
+}
+
+
 def words(s: Session) -> Words:
     """The shown word of a session and what goes with it."""
     if s.lifecycle is Lifecycle.ENDED:
         return Words(shown="ended", must_act="nobody", next_step=_after_the_end(s))
     if s.lifecycle is Lifecycle.PARKED:
-        return Words(shown="parked", must_act="human", next_step=_awaited(s))
+        return Words(shown="parked", must_act=_who(s), next_step=_awaited(s))
     if s.lifecycle is Lifecycle.QUEUED:
         if s.recovery_until and not s.revoked:
             return Words(
@@ -42,9 +50,16 @@ def words(s: Session) -> Words:
         if s.epoch > 1 or s.checkpoint:
             return Words(shown="resuming", must_act="runner", next_step="The workspace is restored.")
         return Words(shown="starting", must_act="runner", next_step="The repository is cloned.")
+    if s.turn.open and s.quiet and not s.cancelling:
+        return Words(shown="working", must_act="human", next_step=f"{s.quiet} Interrupt it, or wait.")
     if s.turn.open or deliverable(s) or s.cancelling:
         return Words(shown="working", must_act="runtime", next_step="Watch, send a message, or interrupt it.")
-    return Words(shown="waiting", must_act="human", next_step=_awaited(s))
+    return Words(shown="waiting", must_act=_who(s), next_step=_awaited(s))
+
+
+def _who(s: Session) -> str:
+    """An outage of the model is waited for by itself."""
+    return "nobody" if s.retry_at and not s.questions and not in_doubt(s) else "human"
 
 
 def _after_the_end(s: Session) -> str:
@@ -60,8 +75,12 @@ def _awaited(s: Session) -> str:
         return "Its saved state is lost: say how to go on with `bide inbox`."
     if s.flagged:
         return "What was saved of it is damaged: see what with `bide show`."
+    if holding(s):
+        return _HELD.get(waits_for(s)) or f"It is tried again {utc(s.retry_at)}; `bide resume` tries it now."
     if any(q.blocking for q in s.questions):
         return "Answer its question with `bide inbox`."
+    if in_doubt(s):
+        return "Say whether a message was delivered: `bide show` names it, `bide resolve` settles it."
     if s.reason.startswith("The last turn failed"):
         return "Mend the cause and send it a message, or cancel it."
     return "Send it a message, or cancel it."

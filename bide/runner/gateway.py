@@ -11,9 +11,7 @@ import secrets
 import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Literal
-from urllib.parse import urlsplit
 
-import httpx2
 import uvicorn
 from mcp.server.mcpserver import Context, MCPServer
 from mcp_types import CallToolResult, TextContent
@@ -21,20 +19,15 @@ from msgspec import Struct
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bide.core import effects as e
-from bide.core.limits import HTTP_S, LINGER_S, MODEL_S, OPTIONS_MAX, QUESTION_BYTES
-from bide.core.wire import LOOPBACK
+from bide.core.limits import LINGER_S, NAME_TOLD_CHARS, OPTIONS_MAX, QUESTION_BYTES
+from bide.runner.model import Model, Told, model_error
 
-# Headers of one hop, and those that carry a credential or name the gateway itself.
-_NOT_FORWARDED = frozenset(
-    b"connection keep-alive proxy-authenticate proxy-authorization te trailer transfer-encoding upgrade host "
-    b"authorization x-api-key content-length accept-encoding date server".split()
-)
-NO_KEY = "this runner has no key for the model: start it with ANTHROPIC_API_KEY in its environment"
+NO_LEASE = "no lease has this token"
 
 
 class Seat(Struct, kw_only=True):
@@ -50,15 +43,13 @@ Called = Callable[[str, int, e.ToolCall], str | None]
 
 
 class Gateway:
-    """One for all sessions of a runner. `called` passes a tool call to the machine; None: the lease is over."""
+    """One for all sessions of a runner. `called` passes a tool call to the machine; None: the lease is over. `told` passes
+    on what the model does.
+    """
 
-    def __init__(self, called: Called, model_url: str, model_key: str) -> None:
-        self._called, self._model_url, self._model_key = called, model_url.rstrip("/"), model_key
+    def __init__(self, called: Called, told: Told, model_url: str, model_key: str) -> None:
+        self._called, self._model = called, Model(model_url, model_key, told)
         self._seats: dict[str, Seat] = {}
-        local = urlsplit(model_url).hostname in LOOPBACK  # no proxy knows our loopback
-        self._upstream = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(HTTP_S, read=MODEL_S), headers={"accept-encoding": "identity"}, trust_env=not local
-        )
         self._server: uvicorn.Server | None = None
         self.url = ""
 
@@ -83,7 +74,7 @@ class Gateway:
         async def life(app: Starlette) -> AsyncIterator[None]:
             async with tools.session_manager.run():
                 yield
-            await self._upstream.aclose()
+            await self._model.close()
 
         forward = Route("/model/{path:path}", self._forward, methods=["GET", "POST", "HEAD"])
         gate = Middleware(_Gate, knows=self._seat_of)
@@ -114,26 +105,10 @@ class Gateway:
     # -- the model ----------------------------------------------------------------------------------------------------
 
     async def _forward(self, request: Request) -> Response:
-        if not self._model_key:  # said at once: a 401 or 403 would be tried again for minutes
-            return _model_error(400, "invalid_request_error", NO_KEY)
-        headers = [(k, v) for k, v in request.headers.raw if k.lower() not in _NOT_FORWARDED]
-        headers.append((b"x-api-key", self._model_key.encode()))
-        address = self._model_url + request.scope["raw_path"].decode("latin-1").removeprefix("/model")  # as written
-        query = request.url.query
-        has_body = "content-length" in request.headers or "transfer-encoding" in request.headers
-        outgoing = self._upstream.build_request(
-            request.method,
-            f"{address}?{query}" if query else address,
-            headers=headers,
-            content=request.stream() if has_body else None,
-        )
-        try:
-            answer = await self._upstream.send(outgoing, stream=True)
-        except httpx2.HTTPError as error:
-            why = f"bide's gateway cannot reach the model: {str(error) or type(error).__name__}"
-            return _model_error(502, "api_error", why)
-        kept = {k: v for k, v in answer.headers.items() if k.lower().encode() not in _NOT_FORWARDED}
-        return StreamingResponse(_body(answer), status_code=answer.status_code, headers=kept)
+        seat = self._seat_of(dict(request.headers.raw))
+        if seat is None:
+            return model_error(401, "authentication_error", NO_LEASE)
+        return await self._model.forward(request, seat.session, seat.epoch)
 
     # -- our tools ----------------------------------------------------------------------------------------------------
 
@@ -148,24 +123,34 @@ class Gateway:
             options: list[str] | None = None,
             blocking: bool = True,
             impact: Literal["low", "medium", "high"] = "medium",
+            replaces: str = "",
         ) -> CallToolResult:
             """Ask the people of this session a question. Returns at once; the answer arrives as a later message.
 
             Use it for what is irreversible, high in impact or ambiguous. After a blocking question end your turn.
             Give short `options` where there are clear choices, and in `context` what a person needs to decide.
+            With `replaces`, the id of an earlier question of yours, this one takes its place.
             """
             asked = e.Asked(
                 key=self._call_id(ctx), question=question[:QUESTION_BYTES], context=context[:QUESTION_BYTES],
                 options=tuple(options or ())[:OPTIONS_MAX], blocking=blocking, impact=impact,
+                replaces=replaces.strip().lower()[:NAME_TOLD_CHARS],
             )  # fmt: skip
             made = self._pass_on(ctx, asked)
             if not made:
                 return _over()
             if not blocking:
-                return _said("Recorded. Go on with your work; the answer arrives as a later message.")
-            return _said(
-                "Asked. End your turn now; the answer arrives as your next message.", self._seat(ctx).ends_turn
-            )
+                return _said(f"Recorded as {made}. Go on with your work; the answer arrives as a later message.")
+            asks = f"Asked as {made}. End your turn now; the answer arrives as your next message."
+            return _said(asks, self._seat(ctx).ends_turn)
+
+        @server.tool()
+        async def withdraw_question(ctx: Context[Any, Any], question_id: str, reason: str) -> CallToolResult:
+            """Take back a question that you asked, because you need no answer any more; `question_id` is its id."""
+            named = question_id.strip().lower()[:NAME_TOLD_CHARS]
+            unasked = e.Unasked(key=self._call_id(ctx), question_id=named, reason=reason[:QUESTION_BYTES])
+            made = self._pass_on(ctx, unasked)
+            return _over() if made is None else _said("Taken back, unless somebody has answered it already.")
 
         @server.tool()
         async def record_assumption(
@@ -212,23 +197,10 @@ class _Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._knows({k.lower(): v for k, v in scope["headers"]}) is None:
-            refusal = _model_error(401, "authentication_error", "no lease has this token")
+            refusal = model_error(401, "authentication_error", NO_LEASE)
             await refusal(scope, receive, send)
             return
         await self._app(scope, receive, send)
-
-
-def _model_error(status: int, kind: str, message: str) -> JSONResponse:
-    """In the form that clients of model APIs read."""
-    return JSONResponse({"type": "error", "error": {"type": kind, "message": message}}, status_code=status)
-
-
-async def _body(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    try:
-        async for chunk in answer.aiter_raw():
-            yield chunk
-    finally:
-        await answer.aclose()
 
 
 def _said(text: str, meta: dict[str, bool] | None = None) -> CallToolResult:

@@ -7,10 +7,13 @@ import errno
 import os
 import re
 import shutil
+import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
-from bide.core.limits import FULL_BYTES, GIT_HEAD_BYTES, GIT_REFS_BYTES, GIT_S
+from bide.core.limits import FULL_BYTES, GIT_HEAD_BYTES, GIT_REFS_BYTES, GIT_S, STOP_LOOK_S
 from bide.core.nouns import Workspace
 from bide.core.refusals import Refused
 from bide.drivers.base import plain_file
@@ -32,15 +35,19 @@ _IN_NO_NAME = re.compile(r"[\x00-\x20\x7f-\x9f~^:?*\[\\]|\.\.|@\{")
 FULL = os.strerror(errno.ENOSPC).encode()
 
 
-def clone(repository: str, branch: str, target: Path, config: Path) -> None:
-    """Clones into an empty folder. `config` is a private file that this call may write.
+class Unwanted(Exception):
+    """Nobody waits for it any more."""
 
-    Raises `Refused('no_repository')` with git's own last words, OSError where the disk is full.
+
+def clone(repository: str, branch: str, target: Path, config: Path, unwanted: threading.Event) -> None:
+    """Clones into an empty folder until it is `unwanted`. `config` is a private file that this call may write.
+
+    Raises `Refused('no_repository')` with git's own last words, OSError where the disk is full, and `Unwanted`.
     """
     config.write_text(TRUSTS)
     argv = ["git", *_SAFE, "clone", "--quiet", "--no-hardlinks", "--template="]
     argv += ["--branch", branch] if branch else []
-    done = _run([*argv, "--", repository, str(target)], config, GIT_S, cwd=target.parent)
+    done = _run([*argv, "--", repository, str(target)], config, GIT_S, target.parent, unwanted)
     if done.returncode != 0:
         if FULL in done.stderr or shutil.disk_usage(target.parent).free < FULL_BYTES:  # it does not always say so
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(target))
@@ -88,7 +95,10 @@ def _is_name(said: str) -> bool:
     )
 
 
-def _run(argv: list[str], config: Path, timeout_s: float, cwd: Path) -> subprocess.CompletedProcess[bytes]:
+def _run(
+    argv: list[str], config: Path, timeout_s: float, cwd: Path, unwanted: threading.Event
+) -> subprocess.CompletedProcess[bytes]:
+    """A process group of its own, because it is what git starts, and not git, that hangs on a line."""
     env = {
         "PATH": os.environ.get("PATH", "/usr/bin:/bin"),
         "HOME": str(config.parent),
@@ -100,8 +110,19 @@ def _run(argv: list[str], config: Path, timeout_s: float, cwd: Path) -> subproce
         "GIT_CEILING_DIRECTORIES": str(cwd.parent),  # what lies above a workspace is the runner's, not the session's
     }
     try:
-        return subprocess.run(argv, env=env, cwd=cwd, capture_output=True, timeout=timeout_s, check=False, stdin=subprocess.DEVNULL)  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(argv, 124, b"", f"git took longer than {timeout_s:g} s".encode())
+        process = subprocess.Popen(
+            argv, env=env, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            start_new_session=True,
+        )  # fmt: skip
     except FileNotFoundError:
         return subprocess.CompletedProcess(argv, 127, b"", b"git is not installed on this runner")
+    until = time.monotonic() + timeout_s
+    with process:
+        while not unwanted.is_set() and time.monotonic() < until:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                out, err = process.communicate(timeout=STOP_LOOK_S)
+                return subprocess.CompletedProcess(argv, process.returncode, out, err)
+        os.killpg(process.pid, signal.SIGKILL)
+    if unwanted.is_set():
+        raise Unwanted
+    return subprocess.CompletedProcess(argv, 124, b"", f"git took longer than {timeout_s:g} s".encode())

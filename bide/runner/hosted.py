@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -10,15 +11,17 @@ import structlog
 from msgspec.structs import replace
 
 from bide.core import runtime as r
-from bide.core.limits import CLOSE_S, SWEEP_LATE_S, SWEEP_SOON_S
+from bide.core.limits import CLOSE_S
 from bide.core.refusals import Refused
 from bide.core.wire import Job as LeaseJob
 from bide.drivers.base import Dialogue, Driver, Job
+from bide.runner.clearing import Clearing, described
 from bide.runner.gateway import Gateway
 from bide.runner.hook import hooked, outcome
 from bide.runner.layout import Layout
+from bide.runner.outputs import Spill
 from bide.runner.process import Process, apart, spawn
-from bide.runner.procfs import Ident, Running
+from bide.runner.procfs import Ident
 from bide.runner.sandbox import Choice, binary_inside
 from bide.runner.warden import Ward
 
@@ -27,10 +30,12 @@ INSTRUCTIONS = """
 You work in a session of bide. People are not watching all the time; they read what you write later and answer when they can.
 - To ask people something, call the tool `ask_human`. It returns at once; after a blocking question end your turn, and the
   answer arrives as your next message, maybe hours later. Your workspace and this conversation are kept meanwhile.
+  When you need no answer any more, call `withdraw_question`.
 - Assume or ask: what is reversible and low in impact, decide yourself and call `record_assumption`. What is irreversible,
   high in impact or ambiguous, ask first. Never take the absence of an answer for consent.
 - When the task is done, call `finish` with a short summary.
-- Nothing that runs in the background survives a pause; what was running is told to you when you go on.
+- What you leave running in the background stays until the session pauses, and is told to you when you go on. When people
+  interrupt you, all that the interrupted turn began is ended, also in the background.
 """.strip()
 
 
@@ -49,10 +54,12 @@ class Hosted:
         heard: Callable[[str, int, r.RuntimeEvent], None],
         exited: Callable[[str, int, str, frozenset[str] | None], None],
         entered: Callable[[], None],
+        spill: Spill,
     ) -> None:
         self.session, self.epoch, self.job, self.driver = session, epoch, job, driver
         self.layout, self._choice, self._gateway = layout, choice, gateway
         self._heard, self._exited, self._entered = heard, exited, entered
+        self._spill = spill
         self.runtime_session_id = job.runtime_session_id
         self.process: Process | None = None
         self._entering: Process | None = None  # it exists, but takes no orders yet
@@ -62,13 +69,12 @@ class Hosted:
         self.frozen = False
         self._hook = job.care.resume_hook if job.resumed else ""
         self._holding = asyncio.Lock()
-        self.released = False
+        self.unwanted = threading.Event()  # the lease is over, or its session cancelled: no workspace is to be made
         self._wanted_end = False
         self._force = False
-        self._before_turn: frozenset[Ident] = frozenset()
+        self._clearing: Clearing | None = None  # as long as there is a process
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
-        self._sweeping: asyncio.Task[None] | None = None
 
     # -- what the machine asks for ------------------------------------------------------------------------------------
 
@@ -80,17 +86,12 @@ class Hosted:
 
     def tell(self, order: r.Order) -> None:
         """Writes an order to the runtime."""
-        if self.dialogue is None or self.process is None:
-            return
-        if isinstance(order, r.Deliver):
-            self._before_turn = self.process.others()
-        self.process.write(self.dialogue.say(order))
-        if isinstance(order, r.Interrupt):
-            begun = self.process.others() - self._before_turn
-            self._sweeping = asyncio.create_task(self._sweep(self.process, begun), name=f"sweep of {self.session}")
+        if self.dialogue is not None and self._clearing is not None:
+            self._clearing.order(order, self.dialogue.say(order))
 
     def stop(self, force: bool) -> None:
-        """Ends the runtime, in order or by force; also one that is just starting."""
+        """Ends the runtime, in order or by force; also one that is just starting, or whose workspace is just made."""
+        self.unwanted.set()
         self._wanted_end = True
         self._force = self._force or force
         if self.process is not None:
@@ -132,13 +133,11 @@ class Hosted:
                 reason = f"bide could not follow it: {type(error).__name__}: {error}"
                 await process.kill()
                 process.discard()
-        self.process = self.dialogue = self._entering = None
-        try:
-            memory = await asyncio.to_thread(self._memory)
-        except Exception as error:
-            LOG.error("memory_unreadable", session=self.session, exc_info=error)
-            memory = None
-        self._exited(self.session, self.epoch, reason, memory)
+        self._spill.begin()
+        if self._clearing is not None:
+            self._clearing.close()
+        self.process = self.dialogue = self._entering = self._clearing = None
+        self._exited(self.session, self.epoch, reason, await self.recall(()))
 
     async def _spawn(self) -> tuple[Process, Dialogue]:
         token, seat = self._gateway.admit(self.session, self.epoch)
@@ -162,6 +161,7 @@ class Hosted:
         seat.ends_turn, seat.call_key = launch.ends_turn, launch.call_key
         process = await spawn(self._choice, self.layout, launch, host_binary, entered=self._enters)
         self.process, self.dialogue = process, dialogue
+        self._clearing = Clearing(process, lambda noted: self._heard(self.session, self.epoch, noted))
         if self._wanted_end:
             self._ending = asyncio.create_task(self._end())
         return process, dialogue
@@ -186,9 +186,11 @@ class Hosted:
         await self.hold(self.frozen)
         process.write(dialogue.hello())
         async for chunk in process.stdout():
+            self._spill.feed(chunk)
             await self._pass_on(dialogue.feed(chunk))
             if reply := dialogue.replies():
                 process.write(reply)
+        self._spill.close()
         await self._pass_on(dialogue.eof())
         code = (await process.end(CLOSE_S)).code  # one that closed its stdout and stays will never say more
         if self._wanted_end:
@@ -198,8 +200,26 @@ class Hosted:
 
     async def _pass_on(self, events: list[r.RuntimeEvent]) -> None:
         for event in events:
-            located = await self._located(event) if isinstance(event, r.Ready) else event
-            self._heard(self.session, self.epoch, located)
+            self._heard(self.session, self.epoch, await self._seen(event))
+
+    async def _seen(self, event: r.RuntimeEvent) -> r.RuntimeEvent:
+        """The event with what only the runner knows of it; the end of a stopped turn once nothing of it lives."""
+        match event:
+            case r.Ready():
+                return await self._located(event)
+            case r.Returned(whole=path) if path:
+                home = self.layout.places(self._choice.stable_paths).home
+                below = path.removeprefix(f"{home}/")
+                file, size, lost = await asyncio.to_thread(self._spill.copy, self.layout.home, below)
+                return replace(event, file=file, bytes=size, lost=lost)
+            case r.Overlong():
+                file, lost = self._spill.next()
+                return replace(event, file=file, lost=lost)
+            case r.Busy() if self._clearing:
+                self._clearing.busy()
+            case r.Idle() if self._clearing:
+                return replace(event, left=tuple(map(described, await self._clearing.idle())))
+        return event
 
     async def _located(self, ready: r.Ready) -> r.Ready:
         self.runtime_session_id = ready.runtime_session_id or self.runtime_session_id
@@ -214,32 +234,26 @@ class Hosted:
             await process.kill()
             process.discard()
             return
-        self.stopped = tuple(_described(each) for each in await apart(process.running))
+        self.stopped = tuple(map(described, await apart(process.running)))
         process.write(dialogue.say(r.Close()))
         await process.end(CLOSE_S)
+
+    async def recall(self, inputs: Iterable[str]) -> frozenset[str] | None:
+        """The inputs that the runtime's conversation contains, these among others; None when nobody can tell."""
+        dialogue = self.dialogue
+        seen = frozenset(each for each in inputs if dialogue is not None and dialogue.contains(each))
+        try:
+            memory = await asyncio.to_thread(self._memory)
+        except Exception as error:
+            LOG.error("memory_unreadable", session=self.session, exc_info=error)
+            memory = None
+        return memory if memory is None else memory | seen
 
     def _memory(self) -> frozenset[str] | None:
         memory = self.driver.memory(self.layout.home, self.runtime_session_id)
         return None if memory.problem else memory.inputs
 
-    async def _sweep(self, process: Process, begun: frozenset[Ident]) -> None:
-        """Ends what an interrupted turn left behind: daemons soon, whatever ignored TERM a little later."""
-        before = self._before_turn
-        await asyncio.sleep(SWEEP_SOON_S)
-        process.end_these(
-            (process.orphans() - before) & (begun if self._before_turn is not before else process.others())
-        )
-        await asyncio.sleep(SWEEP_LATE_S - SWEEP_SOON_S)
-        process.end_these(process.others() & begun)
-
     def close(self) -> None:
         """The lease is over: its token dies, and nothing waits for it any more."""
-        self.released = True
+        self.unwanted.set()
         self._gateway.dismiss(self.session)
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-
-
-def _described(each: Running) -> str:
-    ports = ", ".join(map(str, each.ports))
-    return f"`{' '.join(each.argv)}`" + (f" on port {ports}" if ports else "")

@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import TypeVar
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 
-from bide.core.limits import CONNECT_S, HTTP_S
+from bide.core.limits import CONNECT_S, GLIMPSE_POST_S, HTTP_S, STDOUT_CHUNK_BYTES
 from bide.core.problems import read_problem
 from bide.core.refusals import Unavailable
 from bide.core.servers import Servers
-from bide.core.wire import LOOPBACK, FactsPost, FactsReply, Register, Registered, Sync, SyncReply
+from bide.core.wire import (
+    LOOPBACK,
+    FactsPost,
+    FactsReply,
+    GlimpsesPost,
+    GlimpsesReply,
+    Register,
+    Registered,
+    Sync,
+    SyncReply,
+)
 
 T = TypeVar("T")
 
@@ -39,6 +51,29 @@ class Link:
     async def post(self, facts: FactsPost) -> FactsReply:
         """A batch of facts."""
         return await self._post(f"/v1/runners/{self.runner}/facts", facts, FactsReply, HTTP_S)
+
+    async def glimpse(self, glimpses: GlimpsesPost) -> GlimpsesReply:
+        """Words of the moment, asked once: a server that does not take them at once is not away for that."""
+        http = self._http[self.servers.now]
+        return await self._ask(http, f"/v1/runners/{self.runner}/glimpses", glimpses, GlimpsesReply, GLIMPSE_POST_S)
+
+    async def store(self, session: str, output: str, path: Path) -> None:
+        """Brings a whole output, which lies at the path. OSError where that cannot be read."""
+        url = self.servers.now
+        headers = {
+            "authorization": f"Bearer {self.token}", "content-type": "application/octet-stream",
+            "content-length": _size(path),
+        }  # fmt: skip
+        timeout = httpx2.Timeout(HTTP_S, connect=CONNECT_S)  # of silence, not of the whole
+        try:
+            reply = await self._http[url].put(
+                f"/v1/sessions/{session}/outputs/{output}", content=_parts(path), headers=headers, timeout=timeout
+            )
+        except httpx2.HTTPError as error:
+            self.servers.away(url)
+            raise Unavailable("the server", str(error) or type(error).__name__) from error
+        if reply.status_code >= 300:
+            raise read_problem(reply.status_code, reply.content)
 
     async def close(self) -> None:
         """Closes the connections."""
@@ -76,6 +111,16 @@ class Link:
             except msgspec.DecodeError as error:
                 raise Unavailable("the server", f"it answered something else: {error}") from error
         raise read_problem(reply.status_code, reply.content)
+
+
+def _size(path: Path) -> str:
+    return str(path.stat().st_size)
+
+
+async def _parts(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while part := file.read(STDOUT_CHUNK_BYTES):
+            yield part
 
 
 def _client(url: str) -> httpx2.AsyncClient:

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import structlog
+from msgspec.structs import replace
 
 from bide.core import effects as e
 from bide.core import runtime as r
@@ -18,11 +19,13 @@ from bide.core.kept import Left
 from bide.core.limits import IDLE_TICK_S, KEEPS_TOLD_MAX, SNAPSHOT_THREADS, TICK_MIN_S, UNWELL_S, retry_wait_s
 from bide.core.refusals import Refused, Unavailable
 from bide.core.runner import Runner
-from bide.core.wire import FactsPost, Gone, SyncReply
+from bide.core.wire import FactsPost, Glimpse, Gone, SyncReply
 from bide.drivers.base import Driver
 from bide.runner.gateway import Gateway
+from bide.runner.glimpses import Glimpses
 from bide.runner.hosted import Hosted
 from bide.runner.link import Link
+from bide.runner.outputs import Outputs
 from bide.runner.sandbox import Choice
 from bide.runner.spool import Spools
 from bide.runner.warden import Froze, boot_clock
@@ -60,6 +63,9 @@ class Loop:
     ) -> None:
         self._link, self._workspaces, self._drivers, self._choice = link, workspaces, drivers, choice
         self._spools = spools
+        self._outputs, self._glimpses = Outputs(workspaces.root, link), Glimpses(link)
+        left = tuple(left)
+        self._outputs.tidy({each.session for each in left})
         self.watch = Watch(self._froze)
         self.gateway: Gateway | None = None
         self.clock = clock
@@ -113,6 +119,7 @@ class Loop:
 
         async def forget() -> None:
             async with self._folder(session):
+                self._outputs.forget(session)
                 await self._threaded(self._workspaces.shelf.forget, session)
             LOG.info("forgotten", session=session)
 
@@ -183,6 +190,10 @@ class Loop:
                 self._spools.keep(effect)
             case e.Restore():
                 self._begin(self._restore(effect, self._host(effect)), effect)
+            case Glimpse():
+                self._glimpses.add(effect)
+            case e.Store():
+                self._begin(self._store(effect, self._outputs.keep(effect)), effect)
             case e.Post():
                 self._begin(self._post(effect), effect)
             case e.Capture() if hosted:
@@ -190,11 +201,15 @@ class Loop:
             case e.Release():
                 if effect.keep != "left":
                     self._spools.drop(effect.session, effect.epoch)
+                self._outputs.release(effect.session, effect.epoch, keep=effect.keep == "left")
+                self._glimpses.release(effect.session)
                 self._begin(self._release(effect, hosted), effect)
             case e.Spawn() if hosted:
                 hosted.start()
             case e.Tell(order=order) if hosted:
                 hosted.tell(order)
+            case e.Recall() if hosted:
+                self._begin(self._recall(effect, hosted), effect)
             case e.Stop(force=force) if hosted:
                 hosted.stop(force)
             case e.Freeze() | e.Thaw() if hosted:
@@ -206,7 +221,7 @@ class Loop:
             return None
         hosted = Hosted(
             effect.session, effect.epoch, effect.job, driver, self._workspaces.layout(effect.session), self._choice,
-            self.gateway, self.heard, self.exited, self._guard,
+            self.gateway, self.heard, self.exited, self._guard, self._outputs.spill(effect.session, effect.epoch),
         )  # fmt: skip
         self._hosted[effect.session, effect.epoch] = hosted
         return hosted
@@ -243,21 +258,24 @@ class Loop:
                 return
             if isinstance(done, e.Restored) and effect.job.checkpoint:
                 hosted.root = effect.job.checkpoint.root
+            if isinstance(done, e.Restored) and effect.adopt:
+                done = replace(done, unstored=self._outputs.found(effect.session))
         LOG.info("restored", session=effect.session, epoch=effect.epoch, outcome=getattr(done, "source", "no"))
         self.perform(self.machine.restored(effect.session, effect.epoch, done, self.now()))
 
     async def _make(self, effect: e.Restore, hosted: Hosted) -> e.Restored | e.NotRestored:
         """Blobs that are out of reach are waited for: the server's deadline for starting bounds it."""
         tries = 0
-        while not hosted.released:
+        while not hosted.unwanted.is_set():
             try:
-                make = self._workspaces.take_up if effect.adopt else self._workspaces.make
-                return await self._threaded(make, effect, hosted.driver)
+                if effect.adopt:
+                    return await self._threaded(self._workspaces.take_up, effect, hosted.driver)
+                return await self._threaded(self._workspaces.make, effect, hosted.driver, hosted.unwanted)
             except Unavailable as away:
                 LOG.warning("restore_waits", session=effect.session, why=str(away))
                 await asyncio.sleep(retry_wait_s(tries))
                 tries += 1
-        return e.NotRestored(lost=False, code="failed", sentence="The lease ended while it was restored.")
+        return e.NotRestored(lost=False, code="stopped", sentence="It was stopped before its workspace was here.")
 
     def _give_back(self, effect: e.Restore, why: str) -> None:
         """Its disk is full, or fails: another machine may have more luck with the session."""
@@ -294,24 +312,42 @@ class Loop:
             hosted.root = ""  # what the damaged one shares with its parent is written anew
         self.perform(self.machine.captured(effect.session, effect.epoch, done, self.now()))
 
+    async def _recall(self, effect: e.Recall, hosted: Hosted) -> None:
+        memory = await hosted.recall(effect.inputs)
+        self.perform(self.machine.recalled(effect.session, effect.epoch, memory, self.now()))
+
+    async def _store(self, effect: e.Store, problem: str) -> None:
+        why_not = problem or await self._outputs.bring(effect)
+        if why_not:
+            LOG.warning("output_not_kept", session=effect.session, output=effect.name, why=why_not)
+        self.perform(self.machine.stored(effect.session, effect.epoch, effect.name, why_not, self.now()))
+
     async def _post(self, effect: e.Post) -> None:
         post = FactsPost(
-            session=effect.session, epoch=effect.epoch, first=effect.first, facts=effect.facts, of=effect.of
-        )
+            session=effect.session, epoch=effect.epoch, first=effect.first, facts=effect.facts, of=effect.of,
+            lost=effect.lost,
+        )  # fmt: skip
         try:
             reply = await self._link.post(post)
         except Unavailable:
             return  # sent again when its time comes
         except Refused as refused:
-            if refused.code == "fenced":
-                self.perform(self.machine.fenced(effect.session, effect.epoch))
-            elif refused.code == "gap":  # it has lost what it had acknowledged
-                LOG.error("facts_missing", session=effect.session, sentence=refused.sentence)
-            elif refused.code not in ("lease_over", *NOT_HEARD):  # no repetition would make it better
-                LOG.error("facts_refused", session=effect.session, code=refused.code, sentence=refused.sentence)
-                self._abandon(effect)
+            self._not_taken(effect, refused)
             return
         self.perform(self.machine.acked(effect.session, effect.epoch, reply.next, self.now(), effect.of))
+
+    def _not_taken(self, effect: e.Post, refused: Refused) -> None:
+        now, what = self.now(), {"session": effect.session, "sentence": refused.sentence}
+        match refused.code:
+            case "fenced":
+                self.perform(self.machine.fenced(effect.session, effect.epoch))
+            case "gap":
+                LOG.error("facts_missing", **what)
+                if isinstance(next_n := refused.more.get("next"), int):
+                    self.perform(self.machine.missing(effect, next_n, now))
+            case code if code not in ("lease_over", *NOT_HEARD):  # no repetition would make it better
+                LOG.error("facts_refused", code=code, **what)
+                self.perform(self.machine.untakable(effect, code, now))
 
     async def _release(self, effect: e.Release, hosted: Hosted | None) -> None:
         """`hosted` is None where no runtime of that lease ever ran in this process."""

@@ -133,8 +133,9 @@ class _Daemon:
         self._loop = loop = Loop(self._link, self._workspaces, self._drivers, self._choice, self._spools, left)
         self._drain = Draining(loop, self._going, self._drain_s)
         loop.gateway = gateway = Gateway(
-            loop.called, os.environ.get("BIDE_MODEL_URL") or MODEL_URL, os.environ.get("ANTHROPIC_API_KEY", "")
-        )
+            loop.called, loop.heard, os.environ.get("BIDE_MODEL_URL") or MODEL_URL,
+            os.environ.get("ANTHROPIC_API_KEY", ""),
+        )  # fmt: skip
         listener = socket.create_server(("127.0.0.1", 0))
         serving = asyncio.create_task(gateway.serve(listener), name="gateway")
         ticking = asyncio.create_task(loop.tick_for_ever(), name="tick")

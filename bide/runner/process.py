@@ -187,16 +187,6 @@ class Process:
         """Every process of the session but the runtime itself and the namespace's init."""
         return frozenset(self._members()) - {self.init, self.runtime}
 
-    def orphans(self) -> frozenset[Ident]:
-        """Those whose parent is gone: daemons, and what outlived the tool that began it."""
-        below = procfs.children(self.init) if self.init else ()
-        return self.others() & frozenset(below)
-
-    def end_these(self, who: Iterable[Ident]) -> None:
-        """Kills single processes of a living session."""
-        for each in who:
-            procfs.send(each, signal.SIGKILL)
-
     async def freeze(self) -> bool:
         """Stops every process of the session so that nothing acts or writes.
 

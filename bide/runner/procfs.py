@@ -1,7 +1,8 @@
 """Reading and signalling processes through /proc: who is in a namespace, who descends from whom, who listens where.
 
 A pid alone is never trusted for longer than one look: `Ident` adds the start time, so a number that was given to
-another process is not signalled. Everything tolerates processes that vanish while they are read.
+another process is not signalled. Everything tolerates processes that vanish while they are read. A look is not over
+before those that began meanwhile were looked at as well: who forks and exits all the time is in no list of one moment.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import fcntl
 import os
 import re
 import signal
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -91,7 +92,15 @@ def children(parent: Ident) -> list[Ident]:
 
 def tree(root: Ident) -> list[Ident]:
     """Everything below a process that lives, parents first."""
-    found = (ident(pid) for pid in shim.descendants(root.pid)) if alive(root) else ()
+    if not alive(root):
+        return []
+    last = _last_pid()
+    pids = shim.descendants(root.pid)
+    for pid in _begun_since(last):
+        stat = _stat(pid)
+        if stat is not None and int(stat[1]) in (root.pid, *pids):
+            pids.append(pid)
+    found = (ident(pid) for pid in dict.fromkeys(pids))
     return [each for each in found if each is not None and alive(each)]
 
 
@@ -110,8 +119,11 @@ class Namespace:
         """Every living process in it or in one nested below it, oldest first; empty once closed."""
         if self._fd < 0:
             return []
-        found = [ident(pid) for pid in _pids() if _belongs(pid, self._inode)]
-        return sorted((each for each in found if each is not None and alive(each)), key=lambda who: who.start)
+        known: dict[int, bool] = {}
+        found = {ident(pid) for pid in _pids() if _belongs(pid, self._inode, known)}
+        return sorted(
+            (each for each in found if each is not None and alive(each)), key=lambda who: (who.start, who.pid)
+        )
 
     def close(self) -> None:
         if self._fd >= 0:
@@ -126,7 +138,7 @@ def marked(mark: str) -> list[Ident]:
         with contextlib.suppress(OSError), open(f"/proc/{pid}/environ", "rb") as file:
             if wanted in file.read().split(b"\0"):
                 found.append(ident(pid))
-    return [each for each in found if each is not None and alive(each)]
+    return [each for each in dict.fromkeys(found) if each is not None and alive(each)]
 
 
 def send(who: Ident | None, number: signal.Signals) -> bool:
@@ -180,8 +192,31 @@ def redacted(argv: Iterable[str]) -> tuple[str, ...]:
     return tuple(out)
 
 
-def _pids() -> list[int]:
+def _pids() -> Iterator[int]:
+    last = _last_pid()
+    yield from _listed()
+    yield from _begun_since(last)
+
+
+def _listed() -> list[int]:
     return [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
+
+
+def _begun_since(last: int) -> Iterator[int]:
+    """Numbers given since this one was the last, until no more are given while they are looked at."""
+    for _ in range(limits.BEGUN_LOOKS_MAX):
+        now = _last_pid()
+        if now == last:
+            return
+        yield from range(last + 1, now + 1) if 0 < now - last <= limits.BEGUN_MAX else _listed()
+        last = now
+
+
+def _last_pid() -> int:
+    """The number given last, of those that this process can see; 0 where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/loadavg").read_text().split()[4])
+    return 0
 
 
 def _stat(pid: int) -> list[str] | None:
@@ -208,21 +243,28 @@ def _argv(pid: int) -> tuple[str, ...]:
     return redacted(word.decode(errors="replace") for word in words.split(b"\0")) if words else ()
 
 
-def _belongs(pid: int, inode: int) -> bool:
+def _belongs(pid: int, inode: int, known: dict[int, bool]) -> bool:
+    """Whether the process is in that namespace or in one below; `known` are those that this look has climbed from."""
+    place = f"/proc/{pid}/ns/pid"
     try:
-        fd = os.open(f"/proc/{pid}/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        if (found := known.get(Path(place).stat().st_ino)) is not None:
+            return found
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return False
+    first = at = os.fstat(fd).st_ino
     try:
-        while os.fstat(fd).st_ino != inode:
+        while at != inode:
             parent = fcntl.ioctl(fd, NS_GET_PARENT)  # EPERM above the namespace we are in ourselves
             os.close(fd)
             fd = parent
+            at = os.fstat(fd).st_ino
     except OSError:
-        return False
+        pass
     finally:
         os.close(fd)
-    return True
+    known[first] = at == inode
+    return known[first]
 
 
 def _ports(pids: Iterable[int]) -> dict[int, set[int]]:

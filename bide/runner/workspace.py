@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import shutil
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -40,6 +41,7 @@ from bide.snapshots.scope import ignored
 
 LOG = structlog.get_logger()
 KEPT = ("workspace", "home", "conversation")
+WANTED = threading.Event()  # for who never calls it off
 NOT_KEPT = ("processes and ports", "temporary files", "tokens and settings of the lease")
 
 
@@ -63,19 +65,27 @@ class Workspaces:
         self._kernel = kernel()
         self._alone: set[str] = set()  # what these save builds upon no base
 
+    @property
+    def root(self) -> Path:
+        """Where all of it lies."""
+        return self._root
+
     def layout(self, session: str) -> Layout:
         """The session's folders."""
         return Layout(self._root, session)
 
     # -- bringing it here ---------------------------------------------------------------------------------------------
 
-    def make(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
-        """Clones the repository, or brings back the checkpoint. Raises `Unavailable` while the blobs are out of reach."""
+    def make(self, effect: e.Restore, driver: Driver, unwanted: threading.Event = WANTED) -> e.Restored | e.NotRestored:
+        """Clones the repository until it is `unwanted`, or brings back the checkpoint.
+
+        Raises `Unavailable` while the blobs are out of reach.
+        """
         began, job, layout = time.monotonic(), effect.job, self.layout(effect.session)
         try:
             if job.checkpoint is None:
                 self._aside(effect.session, effect.epoch)
-                done = self._anew(layout, lambda: self._fresh(effect, layout))
+                done = self._anew(layout, lambda: self._fresh(effect, layout, unwanted))
             else:
                 most = min(int(value_of(job.limits, "workspace_bytes")), job.checkpoint.bytes)
                 back = self._back(effect, job.checkpoint, layout, most)
@@ -84,6 +94,8 @@ class Workspaces:
                 done = back
         except Refused as refused:
             return e.NotRestored(lost=False, code=refused.code, sentence=refused.sentence, hint=refused.hint)
+        except git.Unwanted:
+            return e.NotRestored(lost=False, code="stopped", sentence="It was stopped before its workspace was made.")
         return self._described(
             effect, done, began, memory=driver.memory(layout.home, job.runtime_session_id).inputs,
             not_kept=job.checkpoint.not_kept if job.checkpoint else (),
@@ -125,11 +137,11 @@ class Workspaces:
             isolation=self._choice.isolation,
         )  # fmt: skip
 
-    def _fresh(self, effect: e.Restore, layout: Layout) -> e.Restored:
+    def _fresh(self, effect: e.Restore, layout: Layout, unwanted: threading.Event) -> e.Restored:
         layout.create(os.getuid())
         shutil.rmtree(layout.workspace)
         with self._git_config(effect.session) as config:
-            git.clone(effect.job.repository, effect.job.branch, layout.workspace, config)
+            git.clone(effect.job.repository, effect.job.branch, layout.workspace, config, unwanted)
         layout.workspace.chmod(0o755)
         (layout.home / ".gitconfig").write_text(git.IDENTITY)
         layout.create(self._choice.uid_outside)

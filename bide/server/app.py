@@ -22,7 +22,20 @@ from bide.server.loops.scrubber import Scrubber
 from bide.server.loops.waker import Waker
 from bide.server.parts import Parts
 from bide.server.routes import blobs as blob_routes
-from bide.server.routes import erasure, events, files, health, keyring, projects, questions, runners, sessions
+from bide.server.routes import (
+    erasure,
+    events,
+    files,
+    health,
+    keyring,
+    outputs,
+    page,
+    projects,
+    questions,
+    runners,
+    schemas,
+    sessions,
+)
 from bide.server.wrapping import Wrapper
 from bide.store.threaded import Store
 
@@ -31,12 +44,15 @@ TABLES = (
     sessions.TABLE,
     events.TABLE,
     files.TABLE,
+    outputs.TABLE,
     questions.TABLE,
     runners.TABLE,
     blob_routes.TABLE,
     keyring.TABLE,
     erasure.TABLE,
     health.TABLE,
+    schemas.TABLE,
+    page.TABLE,
 )
 
 

@@ -22,12 +22,13 @@ TOKEN, OF_RUNNER = "token", "runner_tokens"
 
 
 class Actor(Struct, frozen=True, kw_only=True):
-    """Who a token stands for. `name` is what facts say about who did it."""
+    """Who a token stands for. `name` is what facts say about who did it; `page`: it was done in a browser."""
 
     role: Role
     name: str
     runner: str = ""  # id, for role runner
     created_at: float = 0.0
+    page: bool = False
 
     def require_runner(self, runner_id: str) -> None:
         """A runner speaks for itself only; the owner for everybody."""
@@ -79,7 +80,14 @@ class Tokens:
 
     async def actor(self, token: str) -> Actor | None:
         """Whom the token stands for, or None."""
-        name, now = digest(token), time.monotonic()
+        return await self._named(digest(token))
+
+    async def holds(self, name: str) -> bool:
+        """Whether the token of this digest is still good."""
+        return await self._named(name) is not None
+
+    async def _named(self, name: str) -> Actor | None:
+        now = time.monotonic()
         until, actor = self._known.get(name, (0.0, None))
         if now < until:
             return actor
@@ -104,14 +112,20 @@ def _configured(config: Config, token: str) -> Actor | None:
     return None
 
 
-async def authenticate(tokens: Tokens, config: Config, header: str) -> Actor:
-    """The actor of an `Authorization` header, or `Refused('unauthenticated')`."""
+def bearer(header: str) -> str:
+    """The token of an `Authorization` header, or `Refused('unauthenticated')`."""
     scheme, _, token = header.partition(" ")
     if not header:
         raise Refused("unauthenticated", "The request carries no token.")
     if not hmac.compare_digest(scheme.lower().encode(), b"bearer") or not token.strip():
         raise Refused("unauthenticated", "The token must come as `Authorization: Bearer …`.")
-    actor = _configured(config, token.strip()) or await tokens.actor(token.strip())
+    return token.strip()
+
+
+async def authenticate(tokens: Tokens, config: Config, header: str) -> Actor:
+    """The actor of an `Authorization` header, or `Refused('unauthenticated')`."""
+    token = bearer(header)
+    actor = _configured(config, token) or await tokens.actor(token)
     if actor is None:
         raise Refused("unauthenticated", "This token is not known here.")
     return actor

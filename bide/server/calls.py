@@ -28,7 +28,7 @@ from bide.core import ids
 from bide.core.limits import BODY_BYTES, KEY_CHARS
 from bide.core.refusals import Refused, Unavailable
 from bide.server import problems
-from bide.server.auth import Actor, Role, authenticate
+from bide.server.auth import Actor, Role
 from bide.server.gate import Gate
 from bide.server.parts import Parts
 from bide.server.tracing import answered
@@ -49,7 +49,7 @@ _encode = msgspec.json.Encoder().encode
 
 
 class Route(Struct, frozen=True, kw_only=True):
-    """One row of the table. `answer` None: the handler writes its answer itself."""
+    """One row of the table. `answer` None: the handler writes its answer itself. `drawn`: it is a part of the API."""
 
     method: str
     path: str
@@ -61,15 +61,17 @@ class Route(Struct, frozen=True, kw_only=True):
     query: Any = None
     answer: Any = None
     timed: bool = True
+    drawn: bool = True
 
 
 class Call:
-    """One request on its way through a handler."""
+    """One request on its way through a handler. `headers` go with its answer, unless the handler writes that itself."""
 
-    __slots__ = ("actor", "parts", "request")
+    __slots__ = ("actor", "headers", "parts", "request")
 
     def __init__(self, parts: Parts, request: Request, actor: Actor) -> None:
         self.parts, self.request, self.actor = parts, request, actor
+        self.headers = {"x-content-type-options": "nosniff"}
 
     def path(self, name: str) -> str:
         """A part of the path as it came."""
@@ -89,6 +91,13 @@ class Call:
             )
         return key
 
+    async def still(self) -> bool:
+        """Whether whoever asked is let in to this day; for answers that go on and on."""
+        try:
+            return (await self.parts.pages.who(self.request.headers)).role == self.actor.role
+        except Refused:
+            return False
+
 
 class Table:
     """The routes of one file."""
@@ -96,9 +105,9 @@ class Table:
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
-    def get(self, path: str, who: Who = "owner", *, timed: bool = True) -> Callable[[H], H]:
+    def get(self, path: str, who: Who = "owner", *, timed: bool = True, drawn: bool = True) -> Callable[[H], H]:
         """Adds a route that only reads."""
-        return self._add("GET", path, who, 200, timed=timed)
+        return self._add("GET", path, who, 200, timed=timed, drawn=drawn)
 
     def post(self, path: str, who: Who = "owner", status: int = 200, *, timed: bool = True) -> Callable[[H], H]:
         """Adds a route that does something."""
@@ -108,6 +117,10 @@ class Table:
         """Adds a route that makes a thing be so."""
         return self._add("PUT", path, who, 200, timed=True)
 
+    def patch(self, path: str, who: Who = "owner") -> Callable[[H], H]:
+        """Adds a route that changes a part of a thing."""
+        return self._add("PATCH", path, who, 200, timed=True)
+
     def head(self, path: str, who: Who = "owner") -> Callable[[H], H]:
         """Adds a route that says whether a thing is there."""
         return self._add("HEAD", path, who, 200, timed=True)
@@ -116,7 +129,9 @@ class Table:
         """Adds a route that removes a thing."""
         return self._add("DELETE", path, who, status, timed=True)
 
-    def _add(self, method: str, path: str, who: Who, status: int, *, timed: bool) -> Callable[[H], H]:
+    def _add(
+        self, method: str, path: str, who: Who, status: int, *, timed: bool, drawn: bool = True
+    ) -> Callable[[H], H]:
         def add(handler: H) -> H:
             hints = typing.get_type_hints(handler)
             answer = hints["return"]
@@ -132,6 +147,7 @@ class Table:
                     query=hints.get("query"),
                     answer=None if isinstance(answer, type) and issubclass(answer, Response | Streamed) else answer,
                     timed=timed,
+                    drawn=drawn,
                 )
             )
             return handler
@@ -154,7 +170,8 @@ class App:
         by_path: dict[str, dict[str, Route]] = {}
         for route in routes:
             by_path.setdefault(route.path, {})[route.method] = route
-        paths = [Path(path, _Methods(parts, table)) for path, table in by_path.items()]
+        named_last = sorted(by_path.items(), key=lambda one: one[0].rpartition("/")[2].startswith("{"))
+        paths = [Path(path, _Methods(parts, table)) for path, table in named_last]
         self._router = Router(paths, redirect_slashes=False, default=_no_route)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -196,7 +213,7 @@ class App:
         route: Route | None = scope.get("bide.route")
         path = route.path if route else "none"
         self.parts.metrics.requests.labels(scope["method"], path, str(status)).inc()
-        if route is not None and route.timed:
+        if route is not None and route.timed and "bide.waited" not in scope:
             self.parts.metrics.seconds.labels(path).observe(seconds)
 
 
@@ -248,13 +265,14 @@ class _Methods:
                 given["body"] = self._bodies[route.method].decode(await read_body(request, BODY_BYTES))
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise problems.malformed(error) from None
-        answer = await route.handler(Call(self._parts, request, actor), **given)
+        call = Call(self._parts, request, actor)
+        answer = await route.handler(call, **given)
         if route.answer is None:
             assert callable(answer)
             return typing.cast("ASGIApp", answer)
         if answer is None:
-            return Response(status_code=route.status)
-        return Response(_encode(answer), route.status, media_type="application/json")
+            return Response(None, route.status, call.headers)
+        return Response(_encode(answer), route.status, call.headers, "application/json")
 
 
 async def hung_up(receive: Receive) -> None:
@@ -287,7 +305,7 @@ def _require_json(request: Request) -> None:
 
 
 async def _authenticated(parts: Parts, request: Request) -> Actor:
-    return await authenticate(parts.tokens, parts.config, str(request.headers.get("authorization", "")))
+    return await parts.pages.who(request.headers)
 
 
 async def _no_route(scope: Scope, receive: Receive, send: Send) -> None:

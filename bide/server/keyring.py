@@ -84,6 +84,16 @@ class Keyring:
 
     # -- with the engine ----------------------------------------------------------------------------------------------
 
+    def wrapping(self, engine: Engine, project: str) -> Wrapper:
+        """Wraps what is a project's. Its keys are made where it had none; `Refused('no_project')` where it is gone."""
+        if projects.find(engine, project) is None:
+            raise Refused("no_project", f"Project {project} was deleted.")
+        return self._project(keyrows.open_domain(engine, project, self._fresh(project)), project)
+
+    def unwrapping(self, reader: Reader, project: str) -> Wrapper:
+        """Unwraps what is a project's; `Refused('checkpoint_gone')` where its keys are gone."""
+        return self._project(_domain(reader, project), project)
+
     def _opening(self, engine: Engine, session: str, runner: str, *, base: bool) -> Opening:
         s = _held(engine, session, runner)
         if projects.find(engine, s.project) is None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter as Count
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from bide.core import commands as c
 from bide.core import facts as f
+from bide.core.codec import DAMAGED
 from bide.core.handle import Done
 
 # Bounds of histograms, seconds and counts.
@@ -37,6 +38,7 @@ class Metrics:
         self.streams = self._gauge("streams_open", "Event streams that are open.")
         self.syncs = self._gauge("syncs_waiting", "Runner syncs that wait for news.")
         self.event_lag = self._histogram("event_lag_seconds", "From a fact's time to a reader's stream.", _QUICK)
+        self.damaged = self._counter("events_damaged", "Stored events that could not be read, each time one was shown.")
         self.loop_lag = self._histogram("loop_lag_seconds", "How late the event loop does what it is to do.", _QUICK)
 
     def _of_sessions(self) -> None:
@@ -98,6 +100,10 @@ class Metrics:
         elif isinstance(command, c.Adopt) and done.envelopes:
             self.leases.labels("adopted").inc()
 
+    def shown(self, found: Iterable[f.Envelope]) -> None:
+        """Counts what is damaged of what is shown."""
+        self.damaged.inc(sum(isinstance(e.fact, f.Opaque) and e.fact.body == DAMAGED for e in found))
+
     def committed(self, writes: int, seconds: float) -> None:
         """Counts one transaction."""
         self.commit_seconds.observe(seconds)
@@ -145,4 +151,5 @@ _COUNTED: dict[type[Any], Callable[[Metrics, Any], None]] = {
     f.QuestionAnswered: lambda m, fact: m.questions.labels("answered").inc(),
     f.QuestionDeclined: lambda m, fact: m.questions.labels("declined").inc(),
     f.QuestionWithdrawn: lambda m, fact: m.questions.labels("withdrawn").inc(),
+    f.QuestionSuperseded: lambda m, fact: m.questions.labels("superseded").inc(),
 }

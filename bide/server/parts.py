@@ -8,6 +8,7 @@ import time
 
 from bide.core import commands as c
 from bide.core import ids
+from bide.core.facts import Envelope
 from bide.core.handle import Done
 from bide.core.limits import FLEET_CACHE_S
 from bide.core.placement import Runner
@@ -17,8 +18,11 @@ from bide.server.auth import Tokens
 from bide.server.blobs import Blobs
 from bide.server.config import Config
 from bide.server.gauges import Gauges
+from bide.server.glimpses import Glimpses
 from bide.server.keyring import Keyring
 from bide.server.metrics import Metrics
+from bide.server.pieces import Pieces
+from bide.server.signing import Pages
 from bide.server.tracing import Tracing
 from bide.server.wrapping import Wrapper
 from bide.store.threaded import Store
@@ -31,8 +35,11 @@ class Parts:
         self.config, self.store, self.blobs = config, store, blobs
         self.id, self.url = self.mint("server"), ""  # the address is known once it listens
         self.tokens = Tokens(store)
+        self.pages = Pages(config, store, self.tokens)
         self.keyring = Keyring(store, master)
         self.archive = Archive(self.keyring, blobs.store)
+        self.glimpses = Glimpses()
+        self.pieces = Pieces(store, blobs, self.keyring)
         self.metrics, self.tracing = Metrics(), Tracing()
         self.gauges = Gauges(config, store, self.metrics)
         store.on_commit = self._committed
@@ -53,6 +60,12 @@ class Parts:
                 span.set_attributes({"bide.epoch": done.session.epoch, "bide.facts": len(done.envelopes)})
         self.metrics.decided(command, done)
         return done
+
+    async def log(self, session_id: str, after: int, limit: int) -> list[Envelope]:
+        """Events to be shown, in order; damaged ones, too, which are counted."""
+        found = await self.store.shown(session_id, after, limit)
+        self.metrics.shown(found)
+        return found
 
     def _committed(self, writes: int, seconds: float) -> None:
         """Called by the thread that writes."""

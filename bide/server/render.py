@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from bide.core import believed, placement
 from bide.core import facts as f
-from bide.core.codec import body_of
 from bide.core.drain import Line, Order, over
 from bide.core.refusals import Refused
-from bide.core.session import Lifecycle, Session
+from bide.core.session import Lifecycle, Session, in_doubt
 from bide.core.words import words
 from bide.server import shapes
 from bide.server.around import Around
@@ -84,8 +83,10 @@ def session(s: Session, around: Around) -> shapes.Session:
         workspace=s.workspace,
         limits=s.limits,
         on_loss=s.on_loss,
-        cost=shapes.Cost(usd=round(s.usd, 6), tokens=s.tokens),
+        cost=shapes.Cost(usd=round(s.usd, 6), tokens=s.tokens, worked_s=round(s.worked_s, 3)),
         expires_at=moment(s.expires_at),
+        unconfirmed=len(in_doubt(s)),
+        retry_at=moment(s.retry_at),
         created_at=at(s.created_at),
     )
 
@@ -218,46 +219,6 @@ def project(name: str, repository: str, created_at: float, settings: Effective) 
         limits=tuple(settings.limits.values()),
         created_at=at(created_at),
     )
-
-
-# Fields of facts that are moments; everything else that is a number stays one.
-_MOMENTS = ("at", "expires_at", "until", "retry_at")
-
-
-# What only the core makes use of.
-_INNER: dict[type[Any], tuple[str, ...]] = {
-    f.Created: ("family", "checkpoint", "task"), f.Rewound: ("to", "before"),
-}  # fmt: skip
-
-
-def event(e: f.Envelope) -> shapes.Event:
-    """The event as the API shows it."""
-    return shapes.Event(
-        id=e.id,
-        session_id=e.session_id,
-        seq=e.seq,
-        epoch=e.epoch,
-        time=at(e.time),
-        type=e.type,
-        turn=e.turn,
-        actor=e.actor,
-        data=_body(e.fact),
-    )
-
-
-def _body(fact: f.Fact | f.Opaque) -> dict[str, Any]:
-    match fact:
-        case f.QuestionAsked(question=asked):
-            return {"question": question(asked)}
-        case f.CheckpointSaved(checkpoint=saved):
-            return {"checkpoint": checkpoint(saved)}
-    body = body_of(fact)
-    for name in _INNER.get(type(fact), ()):
-        del body[name]
-    for name in _MOMENTS:
-        if name in body:
-            body[name] = moment(body[name])
-    return body
 
 
 def _written(seconds: float) -> str:

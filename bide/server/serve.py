@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,11 +22,13 @@ import structlog
 import uvicorn
 import uvloop
 from msgspec import Struct
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bide.core.limits import FILES_WANTED, KEEP_ALIVE_S, SHUTDOWN_S
 from bide.core.refusals import Refused
+from bide.server import signing
 from bide.server.app import build, loops
-from bide.server.auth import Actor, Tokens, issue
+from bide.server.auth import Actor, Tokens, digest, issue
 from bide.server.belonging import own
 from bide.server.blobs import Blobs
 from bide.server.calls import App
@@ -42,13 +45,16 @@ from bide.store.threaded import Store
 
 
 class Serving(Struct, frozen=True, kw_only=True):
-    """A server that answers: where, and with which owner token. `database` is its address if others share it."""
+    """A server that answers: where, and with which owner token. `database` is its address if others share it. `page`
+    signs one browser in, once; empty where the token is configured, since what such a server prints is kept.
+    """
 
     url: str
     token: str
     data: Path
     pid: int
     database: str = ""
+    page: str = ""
 
 
 class _Client(Struct, frozen=True, kw_only=True):
@@ -122,6 +128,14 @@ async def _stop_when(stop: asyncio.Event, server: _Server) -> None:
     server.should_exit = True
 
 
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's, whose connections can be cut: `scope["bide.abort"]`."""
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["bide.abort"] = self.transport.abort  # type: ignore[typeddict-unknown-key]
+
+
 class _Server(uvicorn.Server):
     """uvicorn, told by us when to end: its own handlers would leave open streams until they are cut."""
 
@@ -129,7 +143,7 @@ class _Server(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=_Protocol,
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -237,9 +251,11 @@ async def _introduce(config: Config, store: Store, listening: socket.socket) -> 
         token = ""
     known = await Tokens(store).actor(token) if token else None
     if known is None or known.role != "owner":
-        owner = Actor(role="owner", name="owner", created_at=store.now())
-        token = await store.write(lambda engine: issue(engine, owner))
-    return Serving(url=url, token=token, data=config.data, pid=os.getpid(), database=shared)
+        known = Actor(role="owner", name="owner", created_at=store.now())
+        token = await store.write(partial(issue, actor=known))
+    code, _ = await store.write(partial(signing.invite, actor=known, by=digest(token)))
+    page = url + signing.path_of(code)
+    return Serving(url=url, token=token, data=config.data, pid=os.getpid(), database=shared, page=page)
 
 
 def _private_folder(folder: Path) -> None:

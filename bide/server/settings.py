@@ -69,7 +69,7 @@ def checked(given: Mapping[str, object]) -> dict[str, Value]:
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise Refused("bad_setting", f"{name} is {_kind(name)}, not {_shown(value)}.")
             found[name] = number = _number(name, value)
-            if LIMITS[name].unit != "s" and not number.is_integer():
+            if LIMITS[name].unit not in ("s", "usd") and not number.is_integer():
                 raise Refused("bad_setting", f"{name} is {_kind(name)}, not {_shown(value)}.")
         elif name in WORDS:
             if not isinstance(value, str):
@@ -113,6 +113,8 @@ def _kind(name: str) -> str:
             return "a number of seconds"
         case "bytes":
             return "a whole number of bytes"
+        case "usd":
+            return "an amount of USD"
     return "a whole number"
 
 

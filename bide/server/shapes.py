@@ -48,6 +48,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 
     usd: float
     tokens: int
+    worked_s: float = 0.0  # with a turn under way, those that are over
 
 
 class Checkpoint(Struct, frozen=True, kw_only=True):
@@ -112,6 +113,8 @@ class Session(Struct, frozen=True, kw_only=True):
     on_loss: str
     cost: Cost
     expires_at: datetime | None
+    unconfirmed: int  # inputs of which nobody knows whether they were delivered: a person has to say
+    retry_at: datetime | None  # held because of an outage of its model: it goes on by itself then
     created_at: datetime
 
 
@@ -204,6 +207,25 @@ class Drain(Struct, frozen=True, kw_only=True):
     deadline_at: datetime
     by: str
     sessions: Sequence[Line]
+
+
+class Glimpse(Struct, frozen=True, kw_only=True):
+    """Words of a runtime as it works, on a live stream that asked for them. Void once the next `assistant.message`,
+    `assistant.thought`, `tool.call` or `turn.ended` is there: no place of the log is theirs, and nobody keeps them.
+    """
+
+    session_id: str
+    turn: int
+    kind: Literal["text", "thought", "tool", "progress"]
+    text: str
+
+
+class Output(Struct, frozen=True, kw_only=True):
+    """What an event had no room for and is kept whole: `name` is the `blob` of that event."""
+
+    name: str
+    bytes: int
+    stored_at: datetime
 
 
 class FileEntry(Struct, frozen=True, kw_only=True):

@@ -41,7 +41,7 @@ async def lines(parts: Parts) -> AsyncIterator[bytes]:
             for stray in spare.strays:
                 async for line in told(_key(parts, stray)):
                     yield line
-    for prefix in ("roots/", "packs/"):
+    for prefix in ("roots/", "packs/", "pieces/"):
         listing = parts.blobs.store.list(prefix)
         while keys := await parts.archive.long(lambda listing=listing: list(islice(listing, LIST_MAX))):  # type: ignore[misc]
             yield b"\n"

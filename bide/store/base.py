@@ -82,7 +82,10 @@ class Reader(Protocol):
         """How far the log of each session goes; no entry for one that is not there."""
 
     def events(self, session_id: str, after: int, limit: int) -> list[Envelope]:
-        """Facts with seq > `after`, in order."""
+        """Facts with seq > `after`, in order. Raises where one of them is damaged: nothing is decided after it."""
+
+    def shown(self, session_id: str, after: int, limit: int) -> list[Envelope]:
+        """The same for whoever only shows them: a damaged one says so, and hides no other."""
 
     def inputs(self, session_id: str) -> list[InputRow]:
         """All inputs of a session, in order of acceptance."""

@@ -23,6 +23,7 @@ from bide.core.collection import (
     wanted,
 )
 from bide.core.keyring import base_family, family_of
+from bide.store import pieces
 from bide.store.base import Engine, Reader
 from bide.store.bases import Offered
 from bide.store.keyrows import (
@@ -229,6 +230,7 @@ def erase(engine: Engine, sessions: Iterable[str]) -> tuple[str, ...]:
         family = family_of(s) if s is not None else session
         theirs.setdefault(family, set()).add(session)
         engine.erase(session, 0)
+        pieces.lock(engine, session)
         write(engine, DOOMED, session, At(at=now))
         write(engine, ERASED, session, At(at=now))
         write(engine, CAPTURE, f"{family}/{session}", At(at=now))

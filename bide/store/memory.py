@@ -245,6 +245,10 @@ class MemoryStore:
         """Facts with seq > `after`."""
         return self._log.get(session_id, [])[max(0, after) : max(0, after) + limit]
 
+    def shown(self, session_id: str, after: int, limit: int) -> list[f.Envelope]:
+        """Nothing is damaged here."""
+        return self.events(session_id, after, limit)
+
     def inputs(self, session_id: str) -> list[InputRow]:
         """In order of acceptance."""
         return sorted((r for r in self._inputs.values() if r.session_id == session_id), key=lambda r: r.seq)

@@ -10,12 +10,12 @@ from typing import Any
 import msgspec
 
 from bide.core import facts as f
-from bide.core.codec import decode_fact
+from bide.core.codec import decode_shown
 from bide.core.placement import Runner
 from bide.core.session import Lifecycle, Session
 from bide.store.base import Clock, Load, Page, load_of
 from bide.store.postgres_link import Link
-from bide.store.rows import AFTER_EVERY_ID, BEFORE_EVERY_PLACE, InputRow, Place, readable, state_of, storable
+from bide.store.rows import AFTER_EVERY_ID, BEFORE_EVERY_PLACE, InputRow, Place, envelopes, readable, state_of, storable
 from bide.store.statements import statements
 
 SQL = statements("postgres")
@@ -94,15 +94,11 @@ class PostgresReader:
 
     def events(self, session_id: str, after: int, limit: int) -> list[f.Envelope]:
         """Facts with seq > `after`."""
-        return [
-            f.Envelope(
-                id=event_id, session_id=session, seq=seq, epoch=epoch, time=at, turn=turn, actor=actor, n=n,
-                fact=decode_fact(body, version),
-            )
-            for event_id, session, seq, epoch, at, turn, actor, n, version, body in self._all(
-                "events", session_id, after, limit
-            )
-        ]  # fmt: skip
+        return envelopes(self._all("events", session_id, after, limit))
+
+    def shown(self, session_id: str, after: int, limit: int) -> list[f.Envelope]:
+        """The same, damaged ones, too."""
+        return envelopes(self._all("events", session_id, after, limit), decode_shown)
 
     def inputs(self, session_id: str) -> list[InputRow]:
         """In order of acceptance."""

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from bide.core.refusals import Unavailable
-from bide.store import collecting
+from bide.store import collecting, pieces
 from bide.store.base import Engine, Reader
 from bide.store.keyrows import DOOMED, ERASED, At, read
 
@@ -71,6 +71,7 @@ class Places(Struct, kw_only=True):
     capture: str = ""
     condemned: str = ""
     erased: str = ""
+    begun: str = ""
 
 
 def collecting_round(places: Places, patience: Patience) -> Round:
@@ -80,22 +81,25 @@ def collecting_round(places: Places, patience: Patience) -> Round:
     yield from finish_erasures(patience)
     yield from _families(places, patience)
     yield from _unfinished(places, patience)
+    yield from _not_brought(places, patience)
     yield from delete_due(places, patience)
     yield from _tombstones(places, patience)
 
 
 def finish_erasures(patience: Patience) -> Round:
-    """The logs of erased sessions go bit by bit."""
+    """What erased sessions said and kept goes bit by bit."""
     doomed = yield Look(lambda reader: collecting.doomed(reader, patience.objects))
     done: list[str] = []
     for session in doomed:
-        done += [session] if (yield from _apart(f"the log of {session}", _erased(session, patience))) else []
+        done += [session] if (yield from _apart(f"what {session} left", _erased(session, patience))) else []
     if done and (yield Wipe()):
         yield Change(partial(_forget, kind=DOOMED, keys=done))
 
 
 def _erased(session: str, patience: Patience) -> Round:
     while (yield Change(lambda engine: engine.erase(session, patience.facts))):
+        pass
+    while (yield Change(lambda engine: pieces.erase(engine, session, patience.objects))):
         pass
 
 
@@ -150,6 +154,19 @@ def _orphans(family: str, session: str, patience: Patience) -> Round:
             after_s=patience.condemned_s,
         )
     )  # fmt: skip
+
+
+def _not_brought(places: Places, patience: Patience) -> Round:
+    """Pieces of sessions that somebody began to bring and never brought."""
+    some, places.begun = yield Look(
+        lambda reader: pieces.given_up(reader, places.begun, patience.objects, patience.orphan_s)
+    )
+    for key in some:
+        yield from _apart(f"piece {key}", _give_up(key, patience))
+
+
+def _give_up(key: str, patience: Patience) -> Round:
+    yield Change(partial(pieces.condemn_begun, key=key, settled_s=patience.orphan_s))
 
 
 def delete_due(places: Places, patience: Patience) -> Round:

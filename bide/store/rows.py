@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, Protocol, TypeVar, get_args
 
@@ -11,11 +11,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from bide.core import facts as f
-from bide.core.codec import FACTS_VERSION, decode_session, encode_fact
+from bide.core.codec import FACTS_VERSION, decode_fact, decode_session, encode_fact
 from bide.core.evolve import created, evolve
 from bide.core.handle import Append, Known, known_of
 from bide.core.refusals import Refused
-from bide.core.session import VERSION, Session
+from bide.core.session import OWN_TURN, VERSION, Session
 
 T = TypeVar("T")
 
@@ -68,13 +68,13 @@ class Rows(Protocol):
 
 _INPUTS = (
     f.UserMessage | f.UserInterrupt | f.UserAnswer | f.UserCancel | f.UserPark | f.UserResume | f.UserExtend
-    | f.UserFork | f.UserRewind
+    | f.UserFork | f.UserRewind | f.UserEdit | f.UserWithdraw | f.UserResolve
 )  # fmt: skip
 
 
 _KEPT = frozenset(
-    (*get_args(_INPUTS), f.Receipt, f.Created, f.CheckpointSaved, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined,
-     f.QuestionWithdrawn)
+    (*get_args(_INPUTS), f.UserEdited, f.Receipt, f.Created, f.CheckpointSaved, f.QuestionAsked, f.QuestionAnswered, f.QuestionDeclined,
+     f.QuestionWithdrawn, f.QuestionSuperseded)
 )  # fmt: skip
 
 
@@ -92,6 +92,9 @@ def project(e: f.Envelope, rows: Rows) -> None:
         rows.put_input(_accepted(e, fact))
     elif isinstance(fact, f.Receipt):
         _receipt(e, fact, rows)
+    elif isinstance(fact, f.UserEdited):
+        if (row := rows.input(e.session_id, fact.input_id)) is not None:
+            rows.put_input(replace(row, text=fact.text))
     elif isinstance(fact, f.CheckpointSaved):
         rows.put_checkpoint(e.session_id, fact.checkpoint)
     elif isinstance(fact, f.Created):
@@ -107,6 +110,8 @@ def project(e: f.Envelope, rows: Rows) -> None:
         _change(rows, fact.question_id, status, answer, "")
     elif isinstance(fact, f.QuestionWithdrawn):
         _change(rows, fact.question_id, "withdrawn", None, fact.reason)
+    elif isinstance(fact, f.QuestionSuperseded):
+        _change(rows, fact.question_id, "superseded", None, fact.reason)
 
 
 class Ledger:
@@ -125,12 +130,13 @@ class Ledger:
         questions: set[str] = set()
         for e in envelopes:
             match e.fact:
-                case f.Receipt(input_id=input_id):
+                case f.Receipt(input_id=input_id) | f.UserEdited(input_id=input_id):
                     inputs.add((e.session_id, input_id))
                 case (
                     f.QuestionAnswered(question_id=question_id)
                     | f.QuestionDeclined(question_id=question_id)
                     | f.QuestionWithdrawn(question_id=question_id)
+                    | f.QuestionSuperseded(question_id=question_id)
                 ):
                     questions.add(question_id)
         return inputs, questions
@@ -177,10 +183,11 @@ def _receipt(e: f.Envelope, fact: f.Receipt, rows: Rows) -> None:
     consumed = e.time if fact.status == "consumed" else row.consumed_at
     if fact.status == "accepted":  # to be delivered again
         delivered = consumed = 0.0
-    stays = fact.status == "consumed" and row.how and row.status != "abandoned"  # how it was told is worth more
+    # How it was told is worth more than how that was found out.
+    stays = fact.status == "consumed" and row.status == "delivered" and row.how and fact.code != OWN_TURN
     rows.put_input(
         replace(
-            row, status=fact.status, how=row.how if stays else fact.how or row.how,
+            row, status=fact.status, how=row.how if stays else fact.how,
             turn=fact.turn or row.turn, code=fact.code, delivered_at=delivered, consumed_at=consumed,
         )
     )  # fmt: skip
@@ -195,6 +202,11 @@ def _change(rows: Rows, question_id: str, status: f.QuestionStatus, answer: f.An
 EVENT = ("session", "seq", "id", "epoch", "n", "time", "type", "turn", "actor", "version", "body")
 
 
+def as_told(kind: str, body: bytes, version: int) -> f.Fact | f.Opaque:
+    """The fact; raises where it is damaged."""
+    return decode_fact(body, version)
+
+
 def event_rows(step: Append, before: Session | None) -> list[tuple[Any, ...]]:
     """The rows of the facts, in columns EVENT; whatever cannot be stored is found here, before anything is written."""
     s = step.session
@@ -204,6 +216,19 @@ def event_rows(step: Append, before: Session | None) -> list[tuple[Any, ...]]:
         (s.id, e.seq, e.id, e.epoch, e.n, e.time, e.type, e.turn, e.actor, FACTS_VERSION, encode_fact(e.fact))
         for e in step.envelopes
     ]
+
+
+def envelopes(
+    rows: Iterable[Sequence[Any]], read: Callable[[str, bytes, int], f.Fact | f.Opaque] = as_told
+) -> list[f.Envelope]:
+    """Facts from rows of the statement `events`; `read` makes the fact of its type, body and version."""
+    return [
+        f.Envelope(
+            id=event_id, session_id=session, seq=seq, epoch=epoch, time=time, turn=turn, actor=actor, n=n,
+            fact=read(kind, body, version),
+        )
+        for event_id, session, seq, epoch, time, kind, turn, actor, n, version, body in rows
+    ]  # fmt: skip
 
 
 def check_storable(step: Append) -> None:

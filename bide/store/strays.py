@@ -27,6 +27,7 @@ from bide.store.keyrows import (
     root_object,
     rows,
 )
+from bide.store.pieces import BEGUN, PIECE, Piece
 from bide.store.rounds import Patience
 from bide.store.rows import Unreadable
 
@@ -87,10 +88,25 @@ def strays(reader: Reader, objects: Iterable[str], homes: Mapping[str, str], pat
         if condemned is not None:
             found.append(Stray(object=key, fate="condemned", due=condemned.due))
             continue
+        if key.startswith("pieces/"):
+            found += _piece(reader, key, patience)
+            continue
         family, row = _place(reader, key, homes)
         if reader.get(*row) is None:
             found.append(_orphan(reader, key, family, patience))
     return found
+
+
+def _piece(reader: Reader, key: str, patience: Patience) -> list[Stray]:
+    """A piece of a session, unless it has a row."""
+    place = key.removeprefix("pieces/").rpartition("-")[0]
+    kept, begun = (read(reader, kind, place, Piece) for kind in (PIECE, BEGUN))
+    if kept is not None and kept.object == key:
+        return []
+    if begun is None or begun.object != key:
+        return [Stray(object=key, fate="unknown")]
+    due, now = begun.at + patience.orphan_s, reader.now()
+    return [Stray(object=key, fate="underway" if due > now else "unfinished", due=max(due, now))]
 
 
 def _place(reader: Reader, key: str, homes: Mapping[str, str]) -> tuple[str, tuple[str, str]]:

@@ -194,6 +194,10 @@ class Store:
         """Facts with seq > `after`, in order."""
         return await self._one(lambda reader: reader.events(session_id, after, limit))
 
+    async def shown(self, session_id: str, after: int, limit: int) -> list[Envelope]:
+        """The same for whoever only shows them: a damaged one says so, and hides no other."""
+        return await self._one(lambda reader: reader.shown(session_id, after, limit))
+
     async def inputs(self, session_id: str) -> list[InputRow]:
         """All inputs of a session, in order of acceptance."""
         return await self._one(lambda reader: reader.inputs(session_id))

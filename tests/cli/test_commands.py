@@ -94,6 +94,22 @@ def test_what_people_say_gives_receipts(bide: Bide, repo: Path) -> None:
     assert (over.code, over.problem["code"]) == (6, "too_large")
 
 
+def test_what_was_said_is_changed_and_taken_back(bide: Bide, repo: Path) -> None:
+    session = start(bide, repo)["id"]
+    one, two = (bide("send", session, text, "--json").json["id"] for text in ("one", "two"))
+    assert bide("edit", session, one, "three", "--json").json["text"] == "three"
+    assert bide("edit", session, one[:20], "--delivery", "steer").out == "It is changed.\n"
+    assert (bide("edit", session, one).code, bide("edit", session, "0123456789", "x").code) == (2, 4)
+    assert bide("withdraw", session, two).out == "It is taken back.\n"
+    again = bide("withdraw", session, two, "--json")
+    assert (again.code, again.problem["code"], again.problem["text"]) == (3, "not_editable", "two")
+    assert (bide("resolve", session, one).code, bide("resolve", session, one, "--again", "--delivered").code) == (2, 2)
+    assert bide("resolve", session, one, "--again", "--json").problem["code"] == "not_unconfirmed"
+    shown = bide("show", session).out
+    assert f"{one[:13]}  three" in shown, "with the id that `edit` and `withdraw` take"
+    assert f"takes {two[:13]} back" in bide("logs", session).out
+
+
 def test_a_session_is_ended_kept_and_extended(bide: Bide, repo: Path) -> None:
     session = start(bide, repo)["id"]
     assert bide("park", session, "--json").problem["code"] == "not_waiting"
@@ -112,6 +128,20 @@ def test_a_session_is_ended_kept_and_extended(bide: Bide, repo: Path) -> None:
     assert bide("ps", "--shown", "ended", "--json").json["items"][0]["outcome"] == "cancelled"
     assert bide("extend", session, "--until", "+42d", "--json").problem["code"] == "ended", "nothing of it was saved"
     assert "kept until" not in bide("show", session).out
+
+
+def test_what_a_session_may_cost_is_set_shown_and_extended(bide: Bide, repo: Path) -> None:
+    session = start(bide, repo, "--budget", "2.50", "--lifetime", "8h")["id"]
+    limits = bide("show", session, "--json").json["limits"]
+    assert (limits["budget_usd"], limits["working_s"]) == (2.5, 8 * 3600)
+    assert bide("extend", session, "--budget", "5", "--lifetime", "1d").out.startswith("Allowed")
+    limits = bide("show", session, "--json").json["limits"]
+    assert (limits["budget_usd"], limits["working_s"]) == (5, 86400)
+    less = bide("extend", session, "--budget", "4", "--json").problem
+    assert (less["code"], "5.00 USD to 100,000.00 USD" in less["detail"]) == ("bad_value", True)
+    assert "5.00 USD in all and 1d of work in all" in bide("logs", session).out
+    assert "budget_usd" in bide("limits").out
+    assert bide("run", str(repo), "x", "--budget", "1000000", "--json").problem["code"] == "bad_setting"
 
 
 def test_a_question_is_found_shown_and_answered(server: LiveServer, bide: Bide, repo: Path) -> None:

@@ -56,6 +56,8 @@ def test_every_command_explains_itself_and_takes_json(lone: Bide, name: str) -> 
     [
         ("shwo",), ("ps", "extra"), ("ps", "--nope"), ("run",), ("run", "."), ("ps", "--shown", "asleep"),
         ("run", ".", "x", "--online-window", "15"), ("extend", "x", "--until", "someday"), ("extend", "x"),
+        ("extend", "x", "--until", "monday", "--budget", "5"), ("extend", "x", "--budget", "lots"),
+        ("run", ".", "x", "--budget", "-1"), ("extend", "x", "--budget", "nan"),
         ("send", "x", "y", "--delivery", "pigeon"), ("logs", "x", "--after", "y"), ("project", "nope"),
     ],
 )  # fmt: skip

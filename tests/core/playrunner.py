@@ -26,6 +26,19 @@ class Exit(Struct, frozen=True):
     reason: str = "it crashed"
 
 
+class Stored(Struct, frozen=True):
+    """A whole output is with the server, or never will be."""
+
+    name: str
+    why_not: str = ""
+
+
+class Recalled(Struct, frozen=True):
+    """A look into the conversation of a runtime whose turn is over: it contains these inputs; None: it cannot be read."""
+
+    memory: tuple[str, ...] | None = ()
+
+
 def input_(name: str, seq: int, delivery: f.Delivery = "next_turn", **more: Any) -> Pending:
     return Pending(id=uid(name), type=more.pop("type", "user.message"), author="ann", seq=seq, text=name,
                    delivery=delivery, **more)  # fmt: skip
@@ -37,7 +50,7 @@ def job(*inputs: Pending, **more: Any) -> Job:
             "project": "p", "runtime": "scripted", "runtime_session_id": uid("runtime"), "model": "",
             "repository": "repo", "branch": "", "environment_id": uid("env"), "checkpoint": None, "inputs": inputs,
             "cursor": max((p.seq for p in inputs), default=0), "turn": 0, "blocking": (), "report": (),
-            "limits": TOTAL, "resumed": False, **more,
+            "limits": TOTAL, "resumed": False, "freed": more.get("turn", 0) + 1, **more,
         }
     )  # fmt: skip
 
@@ -129,9 +142,14 @@ class Machine:
                 return runner.restored("s", epoch, event, now)
             case e.Captured() | e.NotCaptured():
                 return runner.captured("s", epoch, event, now)
-            case e.Asked() | e.Assumed() | e.Finish():
+            case Stored(name=name, why_not=why_not):
+                return runner.stored("s", epoch, name, why_not, now)
+            case e.Asked() | e.Unasked() | e.Assumed() | e.Finish():
                 self.made, effects = runner.called("s", epoch, event, now)
                 return effects
+            case Recalled(memory=memory):
+                found = None if memory is None else frozenset(map(uid, memory))
+                return runner.recalled("s", epoch, found, now)
             case Exit(memory=memory, reason=reason):
                 found = None if memory is None else frozenset(map(uid, memory))
                 return runner.exited("s", epoch, reason, found, now)

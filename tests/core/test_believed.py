@@ -9,11 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core import facts as f
-from bide.core.believed import believed, bounded_hello, bounded_sync, moment, short
+from bide.core.believed import believed, bounded_hello, bounded_sync, moment, named, short
 from bide.core.hearing import cut
 from bide.core.limits import (
     CUT_MARK_BYTES,
     MOMENT_MAX,
+    NAME_TOLD_CHARS,
     OPTION_BYTES,
     OPTIONS_MAX,
     PROBLEM_BYTES,
@@ -92,6 +93,13 @@ def test_what_is_within_its_bounds_or_was_cut_by_an_honest_runner_stays_as_it_is
         assert believed(fact) is fact
     lost = f.EnvironmentLost(reason="x", lost=(f.Lost(what="a", bytes=1), f.Lost(what="b", bytes=-1)))
     assert [one.bytes for one in believed(lost).lost] == [1, 0]
+
+
+def test_a_name_that_was_cut_is_cut_no_further() -> None:
+    for text in ("x", "x" * NAME_TOLD_CHARS, "é" * 10**6):
+        assert named(named(text)) == named(text)
+        assert len(named(text)) <= NAME_TOLD_CHARS
+    assert named("x" * NAME_TOLD_CHARS) == "x" * NAME_TOLD_CHARS
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,39 @@ def test_a_fact_that_only_a_newer_release_knows_is_shown_and_never_decided_upon(
             evolve(story.s, newer)
 
 
+DAMAGES = (b'{"type":"note"}', b'{"type":"cost","usd":"much"}', b'{"no":"type"}')
+
+
 def test_a_damaged_fact_is_not_taken_for_a_new_one() -> None:
-    for stored in (b'{"type":"note"}', b'{"type":"cost","usd":"much"}', b'{"no":"type"}'):
+    for stored in DAMAGES:
         with pytest.raises(msgspec.ValidationError):
             codec.decode_fact(stored)
+
+
+@pytest.mark.parametrize("stored", [*DAMAGES, b"", b"\xff\x00", b"[" * 10**5, b"7", b'{"type":"note","text":"\xff"}'])
+@pytest.mark.parametrize("version", [codec.FACTS_VERSION - 1, codec.FACTS_VERSION, codec.FACTS_VERSION + 1])
+def test_whatever_a_disk_makes_of_a_fact_it_can_be_shown(stored: bytes, version: int) -> None:
+    shown = codec.decode_shown("note", stored, version)
+    if version <= codec.FACTS_VERSION:
+        assert shown == f.Opaque(kind="note", body={"damaged": True})
+    assert codec.decode_shown("note", b'{"type":"note","text":"hi"}', codec.FACTS_VERSION) == f.Note(text="hi")
+
+
+def test_what_a_runner_of_the_next_release_tells_is_kept_as_it_is() -> None:
+    told = b'{"type":"assistant.song","text":"la"}'
+    assert codec.decode_told(told) == f.Raw(runtime="runner", frame=told.decode())
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b'{"type":"note"}', b'{"type":"cost","usd":"much","tokens":1,"model":"m"}', b'{"no":"type"}', b"7", b"null",
+        b'{"type":7}', b'{"type":"note","text":"\xff"}', b'{"type":"session.leased","runner":"me","epoch":9}',
+        b'{"a":' * 5000 + b"1" + b"}" * 5000,
+    ],
+)  # fmt: skip
+def test_what_a_runner_tells_and_nobody_can_read_is_said_in_its_place(told: bytes) -> None:
+    said = codec.decode_told(told)
+    assert isinstance(said, f.Error)
+    assert said.code == "bad_event"
+    assert codec.decode_told(codec.encode_fact(said)) == said

@@ -84,6 +84,20 @@ class OneSession(RuleBasedStateMachine):
         told = self.story << c.Answer(id=uid(self.name()), author="ben", question_id=question, text="late")
         assert told in ("no: already_answered", "no: question_closed", "no: too_many")
 
+    @precondition(lambda self: self.story.s.inputs)
+    @rule(
+        pick=few, what=st.sampled_from(["withdraw", "edit", "again", "delivered"]), by=st.sampled_from(["ann", "ben"])
+    )
+    def thinks_again(self, pick: int, what: Any, by: str) -> None:
+        s, mine = self.story.s, uid(self.name())
+        target = (*s.inputs, *s.unsure)[pick % len((*s.inputs, *s.unsure))].id
+        if what == "withdraw":
+            self.story << c.Withdraw(id=mine, author=by, input_id=target)
+        elif what == "edit":
+            self.story << c.Edit(id=mine, author=by, input_id=target, text="other", delivery="steer")
+        else:
+            self.story << c.Resolve(id=mine, author=by, input_id=target, choice=what)
+
     # -- runners and time ---------------------------------------------------------------------------------------------
 
     @rule(runner=st.sampled_from(["r1", "r2"]), boot=st.sampled_from(["1", "2"]))
@@ -106,7 +120,7 @@ class OneSession(RuleBasedStateMachine):
         self.story.now += seconds
         self.story << c.Wake(outage_until=self.story.now + outage if outage else 0.0)
 
-    @rule(kinds=st.lists(st.integers(0, 11), min_size=1, max_size=4), pick=few, back=st.integers(-1, 2))
+    @rule(kinds=st.lists(st.integers(0, 16), min_size=1, max_size=4), pick=few, back=st.integers(-1, 2))
     def reports(self, kinds: list[int], pick: int, back: int) -> None:
         s = self.story.s
         facts = tuple(self.reported(kind, pick) for kind in kinds)
@@ -130,6 +144,13 @@ class OneSession(RuleBasedStateMachine):
             f.Parked(checkpoint=1),
             f.EnvironmentLost(reason="gone"),
             f.Ended(outcome="completed"),
+            f.Receipt(input_id=target, status="unconfirmed"),
+            f.Receipt(input_id=target, status="withdrawn", code="taken_back"),
+            f.Receipt(input_id=target, status="accepted", code="edited"),
+            f.Receipt(input_id=target, status="accepted", code="again"),
+            f.QuestionWithdrawn(
+                question_id=s.questions[pick % len(s.questions)].id if s.questions else "x", reason="y"
+            ),
         )
         return facts[kind]
 
@@ -161,13 +182,28 @@ class OneSession(RuleBasedStateMachine):
         assert epochs == sorted(epochs)
 
     @invariant()
-    def each_question_has_one_end(self) -> None:
-        ends = [
-            e.fact.question_id
-            for e in self.story.log()
-            if isinstance(e.fact, f.QuestionAnswered | f.QuestionDeclined | f.QuestionWithdrawn)
-        ]
-        assert len(ends) == len(set(ends))
+    def each_question_has_one_end_each_time_it_is_asked(self) -> None:
+        asked: list[str] = []
+        for e in self.story.log():
+            match e.fact:
+                case f.QuestionAsked(question=question):
+                    assert question.id not in asked
+                    asked.append(question.id)
+                case (
+                    f.QuestionAnswered(question_id=ended)
+                    | f.QuestionDeclined(question_id=ended)
+                    | f.QuestionWithdrawn(question_id=ended)
+                    | f.QuestionSuperseded(question_id=ended)
+                ):
+                    asked.remove(ended)
+        assert asked == [q.id for q in self.story.s.questions]
+
+    @invariant()
+    def an_order_about_an_input_waits_only_for_a_runner_that_may_have_told_it(self) -> None:
+        s = self.story.s
+        assert all(not p.target or s.lease or s.recovery_until for p in s.inputs)
+        orders = [p.target for p in s.inputs if p.target]
+        assert len(orders) == len(set(orders))
 
     @invariant()
     def what_controls_a_runner_is_settled_when_there_is_none(self) -> None:

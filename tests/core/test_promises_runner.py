@@ -194,6 +194,7 @@ def test_a_blob_outage_in_a_long_turn_does_not_keep_the_shell_awake() -> None:
     machine.now += 700
     machine.renewed()
     machine << FAILED
+    machine.after(0)  # its silence is told of
     woken = machine.runner.next_wake()
     assert woken is not None
     assert woken > machine.now

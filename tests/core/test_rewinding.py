@@ -7,6 +7,7 @@ from bide.core import facts as f
 from bide.core.lease import job_of, news_for
 from bide.core.limits import PARKING_S
 from bide.core.session import Lifecycle, wake_at
+from bide.core.wire import Held
 from bide.core.words import words
 from tests.core.branches import STOPPED, held, three_turns, turn
 from tests.core.playbook import (
@@ -30,7 +31,7 @@ def test_a_working_session_is_stopped_and_saved_first_so_that_the_line_it_leaves
     assert story << rewind(1) == ["user.rewind"]
     assert words(story.s).shown == "parking"
     assert "checkpoint 1" in words(story.s).next_step
-    told = news_for(story.s, story.s.last_seq, parking=False, cancelling=False)
+    told = news_for(story.s, Held(session=story.id, epoch=1, cursor=story.s.last_seq))
     assert told is not None
     assert told.cancelling, "its runner stops, saves and says the last word"
     story << (f.TurnEnded(result="interrupted"), story.saves("m3"))
@@ -58,7 +59,7 @@ def test_a_message_sent_after_the_order_to_go_back_is_told_only_there() -> None:
     story << say("before")
     story << rewind(1)
     story << say("after")
-    told = news_for(story.s, 0, parking=False, cancelling=True)
+    told = news_for(story.s, Held(session=story.id, epoch=1, cancelling=True))
     assert told is None, "this holder hears nothing more"
     assert [p.type for p in job_of(story.s, adopted=True).inputs if p.type == "user.message"] == []
     story << (f.TurnEnded(result="interrupted"), story.saves("m3"), STOPPED)

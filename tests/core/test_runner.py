@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from msgspec.structs import replace
 
@@ -17,6 +19,7 @@ from tests.core.playrunner import (
     SAVED,
     Exit,
     Machine,
+    Recalled,
     busy,
     feed,
     granted,
@@ -314,20 +317,31 @@ def test_an_input_whose_fate_cannot_be_read_is_shown_as_unconfirmed_and_not_repl
 def test_a_turn_whose_runtime_never_showed_the_input_leaves_it_unconfirmed() -> None:
     machine = idle(input_("m1", 2))
     machine << IDLE
+    machine << Recalled(None)
     assert machine.receipts("m1") == ["delivered", "unconfirmed"]
 
 
-def test_a_runtime_that_keeps_dying_fails_the_session_with_the_reason() -> None:
-    machine = idle(input_("m1", 2))
+def dies_again_and_again(**more: Any) -> Machine:
+    machine = idle(input_("m1", 2), **more)
     for _ in range(2):
         assert "spawn" in machine << Exit(())
         machine << READY
     assert machine << Exit((), reason="segfault") == []
     machine << SAVED
     assert machine << SAVED == ["release warm"]
-    ended = machine.facts(f.Ended)[0]
-    assert (ended.outcome, "segfault" in ended.summary) == ("failed", True)
     assert machine.facts(f.Error)[0].code == "runtime_failed"
+    return machine
+
+
+def test_a_runtime_that_keeps_dying_parks_the_session_with_the_reason_and_leaves_its_message_untold() -> None:
+    machine = dies_again_and_again()
+    assert "segfault" in machine.facts(f.Parked)[0].reason
+    assert machine.receipts("m1")[-1] == "accepted"
+
+
+def test_a_runtime_that_keeps_dying_fails_the_session_where_the_server_would_give_it_out_again_at_once() -> None:
+    ended = dies_again_and_again(freed=None).facts(f.Ended)[0]
+    assert (ended.outcome, "segfault" in ended.summary) == ("failed", True)
 
 
 def test_a_turn_that_works_forgets_earlier_deaths() -> None:

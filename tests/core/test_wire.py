@@ -8,11 +8,16 @@ from typing import Any
 import msgspec
 import pytest
 
+from bide.core.codec import decode_told
 from bide.core.refusals import Refused
-from bide.core.wire import PROTOCOL, PROTOCOL_OLDEST, agree
+from bide.core.wire import PROTOCOL, PROTOCOL_OLDEST, FactsPost, FactsTold, agree
 from tests.core.golden_wire.record import FOLDER, KINDS, Said
 
 RECORDED = sorted(FOLDER.glob("*.jsonl"))
+
+
+def as_said(line: bytes) -> Said:
+    return msgspec.json.decode(line, type=Said)
 
 
 def understood(before: Any, now: Any, path: str = "") -> None:
@@ -32,11 +37,18 @@ def understood(before: Any, now: Any, path: str = "") -> None:
 
 @pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"protocol {file.stem}")
 def test_what_a_released_peer_says_is_understood_to_the_last_field(file: Path) -> None:
-    said = [msgspec.json.decode(line, type=Said) for line in file.read_bytes().splitlines()]
+    said = [as_said(line) for line in file.read_bytes().splitlines()]
     assert [one.kind for one in said] == list(KINDS)
     for one in said:
         now = msgspec.to_builtins(msgspec.json.decode(one.body, type=KINDS[one.kind]))
         understood(msgspec.json.decode(one.body), msgspec.json.decode(msgspec.json.encode(now)), one.kind)
+
+
+def test_a_server_reads_of_a_batch_all_that_a_runner_writes() -> None:
+    assert FactsTold.__struct_fields__ == FactsPost.__struct_fields__
+    (told,) = [one.body for one in map(as_said, RECORDED[0].read_bytes().splitlines()) if one.kind == "FactsPost"]
+    post, read = msgspec.json.decode(told, type=FactsPost), msgspec.json.decode(told, type=FactsTold)
+    assert tuple(map(decode_told, read.facts)) == post.facts
 
 
 def test_every_released_protocol_that_is_spoken_has_been_recorded() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from bide.core.refusals import Refused
 from bide.drivers.base import Job, Places
-from bide.drivers.claude_code import ClaudeCode
+from bide.drivers.claude_code import ClaudeCode, frames
 from bide.drivers.claude_code import driver as driver_module
+from bide.drivers.claude_code.frames import Frame
 from bide.drivers.claude_code.transcript import place
 
 SESSION = "0193f000-0000-7000-8000-000000000001"
@@ -35,6 +36,35 @@ def test_the_bundled_binary_is_found_and_accepted() -> None:
     assert runtime.problem == ""
     assert runtime.version.startswith("2.1.")
     assert runtime.capabilities.steer
+
+
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"api_error_status": 401}, "model_unauthenticated"),
+        ({"api_error_status": 403}, "model_unauthenticated"),
+        ({"result": "Not logged in · Please run /login"}, "model_unauthenticated"),
+        ({"result": "Your apiKeyHelper script is failing"}, "model_unauthenticated"),
+        ({"api_error_status": 429}, "model_rate_limited"),
+        ({"api_error_status": 500}, "model_overloaded"),
+        ({"api_error_status": 529}, "model_overloaded"),
+        ({"api_error_status": 502}, "model_unreachable"),
+        ({"api_error_status": 504}, "model_unreachable"),
+        ({"api_error_status": None}, "model_unreachable"),
+        ({"api_error_status": None, "stop_reason": "refusal"}, "model_refused"),
+        ({"api_error_status": 400}, "model_error"),
+        ({"terminal_reason": "prompt_too_long"}, "model_context_full"),
+        ({"terminal_reason": "image_error"}, "model_error"),
+        ({"terminal_reason": ""}, "runtime_error"),
+    ],
+)
+def test_what_the_model_did_is_called_by_its_name_so_that_people_know_what_to_do(more: Frame, code: str) -> None:
+    frame = {"subtype": "success", "is_error": True, "terminal_reason": "api_error", "result": "API Error", **more}
+    found = frames.outcome(frame)
+    assert found.result == "failed"
+    assert found.trouble is not None
+    assert found.trouble.code == code
+    assert found.trouble.hint
 
 
 def test_a_missing_runtime_is_refused_with_a_way_out(only_on_path: Path) -> None:

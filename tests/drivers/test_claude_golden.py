@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bide.core import limits
-from bide.core.runtime import Deliver, Idle, Noted, Order, Ready, RuntimeEvent, Troubled, Unknown
+from bide.core.runtime import Deliver, Idle, Order, Overlong, Ready, RuntimeEvent, Troubled, Unknown
 from bide.drivers.base import Launch
 from bide.drivers.claude_code.dialogue import ClaudeDialogue
 from bide.drivers.claude_code.launch import Start
@@ -72,7 +72,7 @@ def test_rubbish_between_the_lines_is_shown_and_changes_nothing_else(name: str) 
     assert [event for event in events if not isinstance(event, Unknown)] == expected
     shown = [event for event in events if isinstance(event, Unknown)]
     assert len(shown) == len(rubbish) * sum(isinstance(entry, bytes) for entry in entries)
-    assert max(len(event.frame) for event in shown) < limits.RAW_BYTES + 100
+    assert max(len(event.frame) for event in shown) == 5000, "whoever keeps it cuts it"
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -132,6 +132,16 @@ def test_an_idle_from_before_a_message_does_not_end_its_turn() -> None:
     assert last == Idle("failed", "no")
 
 
+def test_a_result_that_nobody_asked_for_does_not_name_how_the_next_turn_ended() -> None:
+    spoken = dialogue()
+    own = {"type": "result", "is_error": True, "terminal_reason": "api_error", "result": "of a task long gone"}
+    spoken.feed(lines(READY, own))
+    spoken.say(Deliver("u1", "hello"))
+    life = {"type": "command_lifecycle", "command_uuid": "u1"}
+    ended = spoken.feed(lines({**life, "state": "started"}, {**life, "state": "completed"}, {**STATE, "state": "idle"}))
+    assert ended[-1] == Idle("completed")
+
+
 def test_a_turn_that_the_runtime_starts_by_itself_is_seen_from_busy_to_idle() -> None:
     spoken = dialogue()
     events = spoken.feed(
@@ -175,6 +185,5 @@ def test_a_line_beyond_the_limit_leaves_a_mark_and_the_rest_is_read() -> None:
     events = [event for _ in range(5) for event in spoken.feed(chunk)]
     assert events == []
     events = spoken.feed(b"\n" + lines(READY))
-    assert isinstance(events[0], Noted)
-    assert str(5 * len(chunk)) in events[0].text
+    assert events[0] == Overlong(5 * len(chunk), "x" * limits.RAW_BYTES)
     assert isinstance(events[1], Ready)

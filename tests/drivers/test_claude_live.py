@@ -106,7 +106,7 @@ async def test_an_interrupt_stops_also_what_was_said_just_before_it(tmp_path: Pa
     steered = live.steer("and this")
     live.interrupt()
     assert await live.nth(Idle, 1, within_s=5) == Idle("interrupted")
-    assert live.of(Consumed)[-1] == Consumed(steered)
+    assert live.of(Consumed)[-1] == Consumed(steered, alone=True)
     assert not live.of(Spoke)
     await live.close()
 
@@ -202,6 +202,29 @@ async def test_errors_of_the_model_end_the_turn_as_failed_and_the_next_message_w
     assert [note.code for note in live.of(Noted)] == ["model_retry"]
     assert live.of(Spoke) == [Spoke("after a retry")]
     assert len(live.of(Consumed)) == 2
+    await live.close()
+
+
+async def test_a_runtime_that_cannot_log_in_says_that_it_is_the_login(
+    tmp_path: Path, gateway: GatewayStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    live = await begin(tmp_path, gateway)
+    monkeypatch.setattr(gateway.model, "keys", frozenset({"another"}))  # what it has is not good any more
+    (tmp_path / "state/apikey.sh").write_text("#!/bin/sh\nexit 1\n")
+    assert (await live.turn("one", {"text": "never"})).result == "failed"
+    assert [trouble.code for trouble in live.of(Troubled)] == ["model_unauthenticated"]
+    (tmp_path / "state/apikey.sh").write_text("#!/bin/sh\necho another\n")
+    assert await live.turn("two", {"text": "gladly"}) == Idle("completed")
+    await live.close()
+
+
+async def test_a_refusal_for_good_is_no_answer_and_no_outage(tmp_path: Path, gateway: GatewayStub) -> None:
+    live = await begin(tmp_path, gateway)
+    no = {"text": "I cannot help with that.", "stop_reason": "refusal"}
+    assert (await live.turn("one", no, no, no)).result == "failed"
+    assert [trouble.code for trouble in live.of(Troubled)] == ["model_refused"]
+    assert not live.of(Unknown)
+    assert await live.turn("two", {"text": "gladly"}) == Idle("completed")
     await live.close()
 
 

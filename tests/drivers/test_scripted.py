@@ -122,7 +122,7 @@ async def test_a_steer_is_taken_up_at_the_next_step(tmp_path: Path, gateway: Gat
     assert len(live.of(Idle)) == 1
     late = live.steer("alone")  # no turn runs: it opens one
     await live.nth(Idle, 1)
-    assert live.of(Consumed)[-1] == Consumed(late)
+    assert live.of(Consumed)[-1] == Consumed(late, alone=True)
     await live.close()
 
 

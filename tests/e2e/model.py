@@ -8,7 +8,7 @@ import secrets
 import threading
 from typing import Any
 
-from bide.rehearsal.model import RehearsalModel
+from bide.rehearsal.model import Failure, RehearsalModel
 from bide.rehearsal.turns import Request, Turn, script, texts
 
 START_S = 20.0
@@ -66,6 +66,15 @@ class Model:
         if request.get("tools"):
             self.requests.append(request)
         return script(request)
+
+    def fail(self, failure: Failure | None) -> None:
+        """The next requests go wrong as told; None heals."""
+        self._loop.call_soon_threadsafe(self._model.fail, failure)
+
+    @property
+    def asked(self) -> int:
+        """How many requests there were, also those that were refused."""
+        return self._model.requests
 
     def stop(self) -> None:
         asyncio.run_coroutine_threadsafe(self._model.stop(), self._loop)

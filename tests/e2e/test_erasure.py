@@ -30,6 +30,7 @@ def test_a_canary_put_everywhere_is_nowhere_once_its_session_is_deleted(shared: 
         word(f"task {canary}"),
         {"write": {"path": f"{canary}.txt", "text": f"content {canary}\n" * 1000}},
         {"run": f"mkdir -p ~/.config/{canary} && echo {canary} > ~/.config/{canary}/file && echo {canary}"},
+        {"run": f"for n in $(seq 2000); do echo long {canary}; done"},
         {"ask": {"question": f"Which, {canary}?", "context": canary}},
     )
     body = {
@@ -38,6 +39,8 @@ def test_a_canary_put_everywhere_is_nowhere_once_its_session_is_deleted(shared: 
     }  # fmt: skip
     s = Session(shared, shared.ok("POST", "/v1/sessions", json=body)["session"]["id"])
     asked = s.question()
+    outputs = until(lambda: shared.ok("GET", f"{s.path}/outputs")["items"], why=s.story)
+    assert canary in shared.http.get(f"{s.path}/outputs/{outputs[0]['name']}").text
     s.parked()
     s.answer(asked, f"answer {canary}")
     until(lambda: s.count("turn.ended") == 2, why=s.story)

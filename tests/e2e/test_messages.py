@@ -65,6 +65,32 @@ def test_a_steer_reaches_the_running_turn(stage: Stage) -> None:
     assert sum(aside in text for text in last) == 1
 
 
+def test_two_steers_in_one_breath_are_two_messages_in_their_order(stage: Stage) -> None:
+    task, one, two = word("task"), word("one"), word("two")
+    steps = [bash("echo; sleep 1"), *[bash(f"echo {n}; sleep 0.3") for n in range(4)], {"text": "done"}]
+    s = stage.session(said(task, *steps))
+    s.first("tool.call")
+    steered = [s.send(each, delivery="steer") for each in (one, two)]
+    s.first("turn.ended")
+    assert [s.receipt(each, "consumed")["turn"] for each in steered] == [1, 1]
+    heard = [text for text in user_texts(stage.model.about(task)[-1]) if one in text or two in text]
+    assert [(one in text, two in text) for text in heard] == [(True, False), (False, True)]
+
+
+def test_a_message_taken_back_before_its_turn_is_never_seen_by_the_model(stage: Stage) -> None:
+    task, kept, gone = word("task"), word("kept"), word("gone")
+    s = stage.session(said(task, bash("echo; sleep 1.5"), {"text": "first"}))
+    s.first("tool.call")
+    taken_back, stays = s.send(gone, {"text": "never"}), s.send(word("other"), {"text": "never"})
+    s.stage.ok("DELETE", f"{s.path}/events/{taken_back}")
+    s.stage.ok("PATCH", f"{s.path}/events/{stays}", json={"text": said(kept, {"text": "changed"})})
+    assert s.receipt(taken_back, "withdrawn")["how"] == "taken back by owner"
+    until(lambda: s.count("turn.ended") == 2, why=s.story)
+    assert [event["data"]["text"] for event in s.events("assistant.message")] == ["first", "changed"]
+    assert [stage.model.openings(each) for each in (kept, gone)] == [1, 0]
+    assert not any(gone in text for text in user_texts(stage.model.about(task)[-1]))
+
+
 @pytest.mark.parametrize(
     ("command", "bound_s"),
     [
@@ -110,6 +136,8 @@ def test_a_redirect_stops_the_turn_and_is_what_comes_next_before_what_was_queued
     assert [event["data"]["input_ids"] for event in s.events("turn.started")][1:] == [[redirect], [waits]]
     assert [event["data"]["text"] for event in s.events("assistant.message")] == ["the redirect", "the queued one"]
     assert [stage.model.openings(each) for each in (instead, queued)] == [1, 1]
+    assert s.receipt(redirect, "consumed")["how"] == "interrupt"
+    assert s.receipt(waits, "consumed")["how"] == "next_turn"
 
 
 def test_an_interrupt_can_drop_what_is_queued_and_says_so(stage: Stage) -> None:

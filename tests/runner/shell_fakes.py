@@ -23,7 +23,7 @@ from bide.runner.link import Link
 from bide.runner.loop import Loop
 from bide.runner.process import Ended
 from bide.runner.spool import Spools
-from bide.runner.workspace import Workspaces
+from bide.runner.workspace import WANTED, Workspaces
 from bide.snapshots.blobs.local import LocalBlobs
 from bide.snapshots.engine import Waits
 from tests.runner.shell_parts import CHOICE, SESSION, Direct, job
@@ -67,7 +67,7 @@ class GatedFolders(Workspaces):
             self._inside[session].remove(word)
             self.done.append(word)
 
-    def make(self, effect: e.Restore, driver: Driver) -> e.Restored | e.NotRestored:
+    def make(self, effect: e.Restore, driver: Driver, unwanted: threading.Event = WANTED) -> e.Restored | e.NotRestored:
         self._work("make", effect.session, str(effect.epoch))
         if self.make_fails:
             raise self.make_fails.pop(0)
@@ -103,6 +103,7 @@ class FakeProcess:
     """A runtime's process in memory. `held` is what the operating system would say: stopped or not."""
 
     pid, stderr_tail = 4711, "last words\n"
+    runtime = None
 
     def __init__(self) -> None:
         self.said: asyncio.Queue[bytes] = asyncio.Queue()
@@ -149,10 +150,6 @@ class FakeProcess:
 
     def others(self) -> frozenset[Any]:
         return frozenset()
-
-    orphans = others
-
-    def end_these(self, who: object) -> None: ...
 
     async def freeze(self) -> bool:
         for _ in range(self.pause()):
@@ -240,18 +237,35 @@ class FakeServer(Link):
         self.facts: dict[str, list[f.RunnerFact]] = defaultdict(list)
         self.posts = 0
         self.says: dict[str, Exception] = {}  # by session
+        self.poison = ""  # no batch can be taken that has this word in it
+        self.lost: list[int] = []  # the holes that it was told of
 
     async def post(self, facts: FactsPost) -> FactsReply:
         self.posts += 1
         await asyncio.sleep(0)
         if facts.session in self.says:
             raise self.says[facts.session]
+        if self.poison and self.poison in map(_word, facts.facts):
+            raise Refused("malformed", "It cannot be read.")
         known = self.facts[f"{facts.session} {facts.of or facts.epoch}"]
+        if (hole := facts.first - len(known)) > 0:
+            if facts.lost < hole:
+                raise Refused("gap", "Facts are missing.", next=len(known))
+            self.lost.append(hole)
+            known += [f.Gap(source=len(known), target=facts.first - 1, reason="lost")] * hole
         known += facts.facts[len(known) - facts.first :]
         return FactsReply(next=len(known))
 
+    def words(self) -> list[str]:
+        """What the runtime of `SESSION` said, and what stands in the place of what could not be told."""
+        return [word for fact in self.facts[f"{SESSION} 1"] if (word := _word(fact))]
+
     def kinds(self, session: str = SESSION, epoch: int = 1) -> list[str]:
         return [type(fact).__name__ for fact in self.facts[f"{session} {epoch}"]]
+
+
+def _word(fact: f.RunnerFact) -> str:
+    return fact.text if isinstance(fact, f.AssistantMessage) else fact.code if isinstance(fact, f.Error) else ""
 
 
 class Shell:
@@ -264,7 +278,7 @@ class Shell:
         self.loop = Loop(
             self.server, self.folders, {"scripted": self.driver}, CHOICE, self.spools, (), lambda: self.now
         )
-        self.gateway = self.loop.gateway = Gateway(self.loop.called, "http://127.0.0.1:9", "")
+        self.gateway = self.loop.gateway = Gateway(self.loop.called, self.loop.heard, "http://127.0.0.1:9", "")
         self.processes: list[FakeProcess] = []
         self.may_spawn = asyncio.Event()
         self.may_spawn.set()
@@ -285,7 +299,7 @@ class Shell:
             self.server, self.folders, {"scripted": self.driver}, CHOICE, self.spools, self.spools.found(),
             lambda: self.now,
         )  # fmt: skip
-        self.gateway = self.loop.gateway = Gateway(self.loop.called, "http://127.0.0.1:9", "")
+        self.gateway = self.loop.gateway = Gateway(self.loop.called, self.loop.heard, "http://127.0.0.1:9", "")
 
     def grant(
         self, epoch: int = 1, session: str = SESSION, adopted_from: int = 0, tail_n: int = 0, **more: Any

@@ -21,10 +21,12 @@ from starlette.routing import Route
 
 from bide.core import effects as e
 from bide.core import facts as f
+from bide.core import runtime as r
 from bide.core.limits import OPTIONS_MAX, QUESTION_BYTES
 from bide.core.outbox import Outbox
 from bide.core.toolcalls import ToolCalls
-from bide.runner.gateway import NO_KEY, Gateway, _Quiet
+from bide.runner.gateway import Gateway, _Quiet
+from bide.runner.model import NO_KEY
 from tests.runner.sessions import until
 
 KEY = "sk-the-real-key"
@@ -55,9 +57,22 @@ class Upstream:
                 error = {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}
                 return JSONResponse(error, status_code=529, headers={"retry-after": "7"})
             case "v1/unauthorized":
-                return JSONResponse({"error": "wrong key"}, status_code=401)
+                return JSONResponse({"error": f"wrong key {KEY}"}, status_code=401)
+            case "v1/forbidden":
+                return JSONResponse({"error": "not yours"}, status_code=403)
+            case "v1/counted":
+                return JSONResponse({"usage": {"input_tokens": 100, "output_tokens": 23}})
+            case "v1/mute":
+                return await self._mute(request)
             case _:
                 return JSONResponse({"ok": True}, headers={"anthropic-ratelimit": "9"})
+
+    async def _mute(self, request: Request) -> Response:
+        """Answers nobody, and knows when nobody waits any more."""
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        self.broken.set()
+        return Response()
 
     async def _parts(self) -> AsyncIterator[bytes]:
         try:
@@ -80,6 +95,7 @@ class Session:
         self.token, seat = gateway.admit("one", 1)
         seat.ends_turn, seat.call_key = ENDS_TURN, "runtime/callId"
         self.over = False
+        self.told: list[r.RuntimeEvent] = []
         self.outbox = Outbox("one", 1)
 
     def client(self, token: str = "", **headers: str) -> httpx2.AsyncClient:
@@ -127,7 +143,7 @@ async def serving(key: str = KEY, model_url: str = "") -> AsyncIterator[Session]
         calls.append((session, epoch, call))
         return tools.called(call, 0.0)
 
-    gateway = Gateway(called, model_url or upstream.url, key)
+    gateway = Gateway(called, lambda _, __, event: one.told.append(event), model_url or upstream.url, key)
     one = Session(gateway, upstream, calls)
     one.outbox = outbox
     tasks = [asyncio.create_task(below.serve(sockets=[doors[0]])), asyncio.create_task(gateway.serve(doors[1]))]
@@ -192,12 +208,12 @@ async def test_no_word_of_a_model_waits_for_the_kernel_to_make_a_bigger_packet_o
 # -- the tools --------------------------------------------------------------------------------------------------------
 
 
-async def test_the_official_client_finds_the_three_tools_and_their_words_reach_the_machine() -> None:
+async def test_the_official_client_finds_the_tools_and_their_words_reach_the_machine() -> None:
     async with serving() as one, one.mcp() as client:
         tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-        assert set(tools) == {"ask_human", "record_assumption", "finish"}
+        assert set(tools) == {"ask_human", "withdraw_question", "record_assumption", "finish"}
         assert set(tools["ask_human"].input_schema["properties"]) == {
-            "question", "context", "options", "blocking", "impact",
+            "question", "context", "options", "blocking", "impact", "replaces",
         }  # fmt: skip
         call_meta: Any = {"runtime/callId": "call-1"}
         asked: Any = await client.call_tool(
@@ -206,11 +222,17 @@ async def test_the_official_client_finds_the_three_tools_and_their_words_reach_t
         )  # fmt: skip
         assert not asked.is_error
         assert asked.meta["runtime/endTurn"] is True
+        made = asked.content[0].text.split()[2].rstrip(".")
+        await client.call_tool("ask_human", {"question": "Which of these?", "replaces": made, "blocking": False})
+        gone: Any = await client.call_tool("withdraw_question", {"question_id": made.upper(), "reason": "found it"})
+        assert not gone.is_error
         await client.call_tool("record_assumption", {"text": "utf-8", "impact": "medium"})
         done: Any = await client.call_tool("finish", {"summary": "done"})
         assert done.meta["runtime/endTurn"] is True
         assert [call for _, _, call in one.calls] == [
             e.Asked(key="call-1", question="Which?", context="c", options=("a", "b"), impact="high"),
+            e.Asked(key="", question="Which of these?", blocking=False, replaces=made),
+            e.Unasked(key="", question_id=made, reason="found it"),
             e.Assumed(key="", text="utf-8", impact="medium"),
             e.Finish(summary="done"),
         ]
@@ -336,8 +358,6 @@ async def test_errors_of_the_model_pass_as_they_are() -> None:
         busy = await http.post("/model/v1/overloaded", json={})
         assert (busy.status_code, busy.headers["retry-after"]) == (529, "7")
         assert busy.json()["error"] == {"type": "overloaded_error", "message": "later"}
-        wrong = await http.post("/model/v1/unauthorized", json={})
-        assert (wrong.status_code, wrong.json()) == (401, {"error": "wrong key"})
 
 
 async def test_a_model_out_of_reach_is_said_in_its_own_form() -> None:
@@ -354,5 +374,5 @@ async def test_a_runner_without_a_key_says_what_to_do_and_asks_nobody() -> None:
     async with serving(key="") as one, one.client() as http:
         answer = await http.post("/model/v1/messages", json={})
         assert answer.status_code == 400  # one that clients do not try again
-        assert answer.json() == {"type": "error", "error": {"type": "invalid_request_error", "message": NO_KEY}}
+        assert answer.json()["error"] == {"type": "invalid_request_error", "message": f"bide: {NO_KEY}"}
         assert one.upstream.requests == []

@@ -14,6 +14,8 @@ import pytest
 
 from bide.core.refusals import Refused
 from bide.runner import git as ours
+from bide.runner import procfs
+from tests.runner.sessions import poll
 from tests.runner.shell_parts import GIT, git, repository
 
 
@@ -23,7 +25,7 @@ def config(tmp_path: Path) -> Path:
 
 
 def cloned(source: str, at: Path, config: Path, branch: str = "") -> Path:
-    ours.clone(source, branch, at, config)
+    ours.clone(source, branch, at, config, threading.Event())
     return at
 
 
@@ -275,3 +277,29 @@ def test_a_pipe_in_a_repository_holds_up_no_save(tmp_path: Path, name: str) -> N
     looker.start()
     looker.join(20)
     assert found == ["" if name == "HEAD" else "main"]
+
+
+def test_a_clone_that_nobody_waits_for_any_more_ends_with_all_that_git_began(
+    tmp_path: Path, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = tmp_path / "bin" / "git"  # as git does while the other end of a line says nothing, whoever of it waits
+    hangs.parent.mkdir()
+    hangs.write_text("#!/bin/sh\nsleep 300 & echo $! >$HOME/below; wait\n")
+    hangs.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{hangs.parent}:{os.environ['PATH']}")
+    unwanted, said = threading.Event(), list[ours.Unwanted]()
+
+    def work() -> None:
+        try:
+            ours.clone("https://example.invalid/app", "", tmp_path / "app", config, unwanted)
+        except ours.Unwanted as error:
+            said.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    poll(lambda: (config.parent / "below").exists() and (config.parent / "below").read_text().strip())
+    below = int((config.parent / "below").read_text())
+    unwanted.set()
+    thread.join(5)
+    assert len(said) == 1
+    poll(lambda: not procfs.alive(procfs.ident(below)))

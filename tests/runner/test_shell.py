@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bide.core import effects as e
+from bide.core import facts as f
 from bide.core import limits
 from bide.core.refusals import Refused, Unavailable
 from bide.core.session import Pending
@@ -224,14 +225,11 @@ async def test_a_lease_in_doubt_while_its_runtime_starts_finds_it_frozen(shell: 
     assert shell.processes[0].frozen == frozen
 
 
-@pytest.mark.parametrize(
-    "breaks", ["spawn", "binary", "open", "launch", "hello", "feed", "replies", "eof", "memory", "unreadable"]
-)
+@pytest.mark.parametrize("breaks", ["spawn", "binary", "open", "launch", "hello", "feed", "replies", "eof"])
 async def test_a_runtime_that_cannot_be_had_is_reported_as_gone_and_never_left_alive(shell: Shell, breaks: str) -> None:
     if breaks == "spawn":
         shell.spawn_says = Refused("no_sandbox", "The sandbox did not start.")
     shell.driver.breaks = breaks
-    shell.driver.problem = "It cannot be read." if breaks == "unreadable" else ""
     shell.grant(inputs=(message(),))
     answered: set[FakeProcess] = set()
     end = time.monotonic() + 10
@@ -253,6 +251,17 @@ async def test_a_runtime_that_closes_its_output_and_stays_is_ended_and_said_to_b
     process.said.put_nowait(b"")
     await until(lambda: "RuntimeExited" in shell.server.kinds())
     assert process.ended
+
+
+async def test_a_conversation_is_read_while_its_runtime_idles(shell: Shell) -> None:
+    process = await live(shell, 1, SESSION, message())
+    await until(lambda: process.written.count(b"Deliver") == 1)
+    process.said.put_nowait(b"idle")
+    await until(lambda: process.written.count(b"Deliver") == 2)  # once more: nothing of it is found
+    process.said.put_nowait(b"idle")
+    await until(lambda: shell.server.kinds().count("TurnEnded") == 2)
+    said = [fact.status for fact in shell.server.facts[f"{SESSION} 1"] if isinstance(fact, f.Receipt)]
+    assert said == ["delivered", "accepted", "delivered", "unconfirmed"]
 
 
 async def test_a_stop_during_the_start_ends_what_was_started(shell: Shell) -> None:
@@ -298,6 +307,29 @@ async def test_an_effect_that_raises_costs_only_its_own_session(shell: Shell) ->
     shell.park(1, OTHER)
     await until(lambda: set(shell.loop.machine.runs) == {THIRD})
     assert shell.server.kinds(OTHER)[-1] == "Parked"
+
+
+async def test_one_event_the_server_can_never_take_costs_no_other(shell: Shell) -> None:
+    process = await live(shell)
+    await until(lambda: not shell.loop._tasks)
+    shell.server.poison = "poison"
+    for word in ("before", "poison", "after"):
+        process.said.put_nowait(word.encode())
+    await until(lambda: "after" in shell.server.words())
+    assert shell.server.words()[-3:] == ["before", "bad_event", "after"]
+    assert SESSION in shell.loop.machine.runs
+
+
+async def test_what_the_server_lost_is_said_to_it_and_the_session_goes_on(shell: Shell) -> None:
+    process = await live(shell)
+    await until(lambda: not shell.loop._tasks)
+    known = shell.server.facts[f"{SESSION} 1"]
+    count = len(known)
+    del known[2:]
+    process.said.put_nowait(b"more")
+    await until(lambda: "more" in shell.server.words())
+    assert shell.server.lost == [count - 2]
+    assert SESSION in shell.loop.machine.runs
 
 
 @pytest.mark.parametrize(
@@ -347,7 +379,7 @@ async def test_a_real_session_works_parks_and_comes_back_warm(tmp_path: Path) ->
         )
         shell = Shell(root)
         loop = shell.loop = Loop(server, workspaces, {"scripted": Scripted()}, CHOICE, shell.spools)
-        loop.gateway = shell.gateway = Gateway(loop.called, "http://127.0.0.1:9", "")
+        loop.gateway = shell.gateway = Gateway(loop.called, loop.heard, "http://127.0.0.1:9", "")
         shell.now = loop.clock()
         steps = '@@[{"write": {"path": "made", "text": "here"}}, {"say": "done"}]'
         shell.grant(repository=str(repository(tmp_path / "source")), inputs=(message(steps),))

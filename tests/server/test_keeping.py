@@ -42,7 +42,7 @@ def test_every_bound_is_listed_with_its_place_in_human_reach_fixed_ones_too(serv
     assert {"retention_s", "retention_max_s", "workspace_bytes", "checkpoints_kept", "question_bytes"} <= set(found)
     for one in found.values():
         assert one["min"] <= one["value"] <= one["max"], one
-        assert one["unit"] in ("s", "bytes", "count", "chars")
+        assert one["unit"] in ("s", "bytes", "count", "chars", "usd")
     assert found["workspace_bytes"]["value"] == 20 * 2**30
     assert found["question_bytes"]["min"] == found["question_bytes"]["max"], "nobody can set it"
 
@@ -93,6 +93,19 @@ def test_an_extension_is_bounded_and_said(server: LiveServer, repo: Path) -> Non
     assert receipt["status"] == "consumed"
     shown = server.ok("GET", f"/v1/sessions/{session}")
     assert datetime.fromisoformat(shown["expires_at"]) == later
+
+
+def test_an_extension_is_of_one_thing_at_a_time_and_of_something(server: LiveServer, repo: Path) -> None:
+    path = f"/v1/sessions/{parked(server, repo, 'costing')}/events"
+    both = {"type": "user.extend", "until": "2099-01-01T00:00:00Z", "budget_usd": 5}
+    for wrong in (both, {"type": "user.extend"}):
+        server.refused("POST", path, 422, "bad_value", json={"events": [wrong]})
+    server.refused("POST", path, 422, "malformed", json={"events": [{"type": "user.extend", "budget_usd": 0}]})
+    more = {"events": [{"type": "user.extend", "budget_usd": 5, "working_s": 2 * DAY}]}
+    assert server.ok("POST", path, json=more)["inputs"][0]["how"] == "allowed"
+    now = server.ok("GET", path.removesuffix("/events"))
+    assert (now["limits"]["budget_usd"], now["limits"]["working_s"]) == (5, 2 * DAY)
+    assert now["cost"] == {"usd": 0, "tokens": 0, "worked_s": now["cost"]["worked_s"]}
 
 
 def test_what_is_no_longer_kept_is_said_warned_of_and_taken_up_by_a_new_session(tmp_path: Path, repo: Path) -> None:

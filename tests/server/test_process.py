@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,9 +16,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from bide.core.limits import MIB, TEXT_BYTES
 from bide.core.refusals import Refused
 from bide.server.config import load
-from tests.server.harness import until
+from tests.server.harness import held, until
 
 MAIN = """
 import os, sys
@@ -25,6 +27,7 @@ from bide.server.config import load
 from bide.server.serve import run
 run(load({"listen": "127.0.0.1:0", "lease_s": 3}, os.environ), lambda serving: print(serving.url, flush=True))
 """
+SCRIPTED = {"name": "scripted", "version": "1"}
 Start = Callable[[], "subprocess.Popen[str]"]
 
 
@@ -135,3 +138,46 @@ def test_flags_win_over_variables_and_variables_over_the_file(tmp_path: Path) ->
     assert config.defaults == {"online_window_s": 2.0, "pool": "file"}
     assert (config.host, config.port, config.hosts) == ("127.0.0.1", 8811, ("bide.lan",))
     assert config.data == tmp_path
+
+
+def test_readers_that_never_read_cost_the_server_no_memory_and_others_nothing(
+    start: Start, tmp_path: Path, repo: Path
+) -> None:
+    process, home = start(), tmp_path / "home"
+    text, facts = "x" * (TEXT_BYTES - 100), 40
+    with client_of(home) as client:
+        runner = client.post("/v1/runners", json={"name": "r", "boot": "b", "runtimes": [SCRIPTED]}).json()
+        body = {"repository": str(repo), "prompt": "x", "runtime": "scripted"}
+        session = client.post("/v1/sessions", json=body).json()["session"]["id"]
+        own = {"authorization": f"Bearer {runner['token']}"}
+        ask = {"boot": "b", "free_slots": 1, "wait_s": 1}
+        grant = client.post(f"/v1/runners/{runner['id']}/sync", json=ask, headers=own).json()["grants"][0]
+        told: list[dict[str, object]] = [{"type": "assistant.message", "text": text}] * facts
+        for first in range(0, 50 * facts, facts):  # 125 MB
+            batch = {"session": session, "epoch": grant["epoch"], "first": first, "facts": told}
+            assert client.post(f"/v1/runners/{runner['id']}/facts", json=batch, headers=own).status_code == 200
+            client.post(f"/v1/runners/{runner['id']}/sync", json={"boot": "b", "leases": [held(grant)]}, headers=own)
+        before = resident(process.pid)
+        host, port = str(client.base_url.host), int(client.base_url.port or 0)
+        head = f"GET /v1/sessions/{session}/events/stream HTTP/1.1\r\nHost: {host}:{port}\r\n"
+        stuck = [socket.create_connection((host, port)) for _ in range(10)]
+        try:
+            for line in stuck:
+                line.sendall(f"{head}Authorization: {client.headers['authorization']}\r\n\r\n".encode())
+            until(lambda: "bide_streams_open 10.0" in client.get("/metrics").text)
+            seen = 0
+            with client.stream("GET", f"/v1/sessions/{session}/events/stream") as answer:
+                for line_of in answer.iter_lines():
+                    seen += line_of.startswith("id: ")
+                    if seen == 50 * facts:
+                        break
+            assert resident(process.pid) - before < 50 * MIB
+        finally:
+            for line in stuck:
+                line.close()
+
+
+def resident(pid: int) -> int:
+    """The memory of a process, bytes."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from bide.core import effects as e
-from bide.core import evolve, evolve_saved, inputs, placement, recovery
+from bide.core import evolve, evolve_saved, inputs, lease, placement, recovery
 from bide.core import facts as f
 from bide.core import report as reports
 from bide.core.deliveries import Deliveries
@@ -17,6 +17,7 @@ from bide.core.run import Run
 from bide.core.runner import Runner
 from bide.core.saver import Saver
 from bide.core.session import Session, Unsaved
+from bide.core.turns import Turns
 from bide.store.memory import MemoryStore
 from tests.sim.planting import Bed
 
@@ -96,6 +97,18 @@ def answer_beats_checkpoint(patch: pytest.MonkeyPatch) -> None:
             recovery.park(d, fact.reason or d.s.parking, fact.seconds, n)
 
     patch.setattr(reports, "_parked", parked)
+
+
+@BED.within(60, model_away=0.3)
+def fed_into_what_cannot_work(patch: pytest.MonkeyPatch) -> None:
+    """What people said is told to a model that is away, one message after the other."""
+    patch.setattr(Turns, "hold", lambda self: None)
+
+
+@BED.within(60, model_away=0.3)
+def held_for_ever(patch: pytest.MonkeyPatch) -> None:
+    """A session that was held does not go on, though it was let go."""
+    patch.setattr(lease, "freed", lambda s: 0)
 
 
 @BED.within(60)

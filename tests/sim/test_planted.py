@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sim.world import play
-from tests.sim import defects, defects_of_keys, defects_of_work
+from tests.sim import defects, defects_of_changes, defects_of_keys, defects_of_work
 from tests.sim.planting import Defect
 
-DEFECTS = [*defects.BED, *defects_of_work.BED, *defects_of_keys.BED]
+DEFECTS = [*defects.BED, *defects_of_work.BED, *defects_of_keys.BED, *defects_of_changes.BED]
 
 
 def found_in(defect: Defect, seeds: int) -> tuple[int, str] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import msgspec
+import pytest
 from msgspec.structs import replace
 
 from bide.core import commands as c
@@ -101,6 +103,23 @@ def saved(s: Session, n: int) -> f.CheckpointSaved:
             id=uid("checkpoint", s.id, n), n=n, epoch=s.epoch, root=f"root-{n}", turn=s.turn.n, at_n=s.n
         )
     )
+
+
+def damaged_in_the_middle(engine: Engine, damage: Callable[[str, int], object]) -> None:
+    """What one event of a session, made unreadable by `damage`, may cost: itself, and nothing that is shown."""
+    s = begin(engine)
+    s = do(engine, s.id, report(s, *words(3))).session
+    whole = engine.shown(s.id, 0, 100)
+    assert whole == engine.events(s.id, 0, 100)
+    damage(s.id, s.last_seq - 1)
+    *before, one, after = engine.shown(s.id, 0, 100)
+    assert [*before, after] == [*whole[:-2], whole[-1]]
+    assert (one.seq, one.type, one.fact) == (
+        s.last_seq - 1, "assistant.message", f.Opaque(kind="assistant.message", body={"damaged": True}),
+    )  # fmt: skip
+    assert engine.shown(s.id, s.last_seq - 1, 1) == [after]
+    with pytest.raises(msgspec.MsgspecError):
+        engine.events(s.id, 0, 100)  # nothing may be decided after it
 
 
 def whole(engine: Engine, sessions: Sequence[str], runners: Sequence[str]) -> dict[str, object]:

@@ -26,6 +26,7 @@ from tests.store.story import (
     Clock,
     begin,
     create,
+    damaged_in_the_middle,
     do,
     grant,
     job,
@@ -46,6 +47,12 @@ class TestPostgres(StoreSuite):
         store = PostgresStore(database, clock)
         yield store
         store.close()
+
+
+def test_a_damaged_row_is_shown_as_damaged_and_what_follows_it_is_read(opened: Open) -> None:
+    store = opened()
+    spoil = "update event set body = $3 where session = $1 and seq = $2"
+    damaged_in_the_middle(store, lambda session, seq: store._link.fetch(spoil, session, seq, b"\x7b\x00\xff"))
 
 
 def test_two_servers_that_write_the_same_sessions_lose_nothing_and_never_block_each_other(opened: Open) -> None:

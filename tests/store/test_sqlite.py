@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from bide.core import commands as c
 from bide.core.handle import Done
 from bide.core.refusals import Refused, Unavailable
-from bide.core.session import VERSION
 from bide.store import sqlite, sqlite_file
 from bide.store.base import Engine, Page
 from bide.store.sqlite import STEPS, SqliteStore
@@ -108,25 +107,6 @@ def test_a_restart_keeps_everything(opened: Open) -> None:
 def test_only_the_owner_of_the_server_can_read_its_files(opened: Open, path: Path) -> None:
     filled(opened())
     assert {oct(p.stat().st_mode & 0o777) for p in path.parent.iterdir()} == {"0o600"}
-
-
-def test_a_state_that_another_release_wrote_is_rebuilt_from_its_facts(opened: Open, path: Path) -> None:
-    store = opened()
-    sessions = filled(store)
-    before = whole(store, sessions, ["r1"])
-    store.close()
-    db = apsw.Connection(str(path))
-    db.execute('update session set version = 0, body = cast(\'{"version":0,"gone":1}\' as blob)')
-    db.close()
-    store = opened()
-    assert whole(store, sessions, ["r1"]) == before
-    s = store.session(sessions[0])
-    assert s is not None
-    do(store, s.id, report(s, *words(1)))
-    stored = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-    row = stored.execute("select version, wake_at is not null from session where id = ?", (s.id,)).get
-    assert row == (VERSION, True)
-    stored.close()
 
 
 def test_a_bug_after_something_was_written_undoes_only_its_own(opened: Open) -> None:

@@ -20,8 +20,8 @@ from bide.core.runtime import (
     Glimpsed,
     Idle,
     Interrupt,
-    Noted,
     Order,
+    Overlong,
     Ready,
     RuntimeEvent,
     Steer,
@@ -36,12 +36,14 @@ from bide.drivers.jsonl import Frame, Line, Lines, Rubbish, Skipped, frame
 
 INITIALIZE = "bide-initialize"
 NEEDED = frozenset({"msg_lifecycle_v1", "interrupt_receipt_v1", "interrupt_cancel_queued_v1"})
-_BROKEN = (AttributeError, IndexError, KeyError, TypeError, ValueError)  # a frame of another shape than it should have
+# What a frame of another shape than it should have comes to.
+_BROKEN = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 class _Said(Struct):
     """One message given to the CLI."""
 
+    steers: bool = False  # meant for the running turn
     queued: bool = False  # the CLI took it as new; a message it knows already is only echoed
     over: bool = False
     consumed: bool = False
@@ -101,7 +103,9 @@ class ClaudeDialogue:
         return None if input_id in self._said else False
 
     def _message(self, input_id: str, text: str, preamble: str, priority: str) -> bytes:
-        self._said[input_id] = _Said()
+        self._said[input_id] = _Said(steers=priority == "next")
+        if not self._open:
+            self._outcome = None  # of something of the CLI's own that nobody asked for
         self._open = True
         blocks = [{"type": "text", "text": each} for each in (preamble, text) if each.strip()]
         return frame(
@@ -138,15 +142,16 @@ class ClaudeDialogue:
 
     def _line(self, line: Line) -> list[RuntimeEvent]:
         match line:
-            case Skipped(length):
-                return [Noted(f"Claude Code wrote a line of {length} bytes; it was too long and is left out.", "cut")]
+            case Skipped(length, head):
+                return [Overlong(length, head)]
             case Rubbish(text):
                 return [Unknown(text)]
             case Frame(value):
                 try:
-                    return [*self._identity(value), *self._frame(value), *self._settle()]
+                    found = [*self._identity(value), *self._frame(value)]
                 except _BROKEN:
-                    return [frames.unknown(value)]
+                    found = [frames.unknown(value)]
+                return [*found, *self._settle()]
 
     def _frame(self, value: dict[str, Any]) -> list[RuntimeEvent]:
         match value.get("type"):
@@ -215,9 +220,9 @@ class ClaudeDialogue:
         ours = [each for each in value.get("user_message_uuids") or () if each in self._said]
         if ours or self._outcome is None:  # one of the CLI's own never hides how ours ended
             self._outcome = outcome
-        found = frames.spent(value)
         for each in ours:
             self._said[each].over = True
+        found = frames.spent(value)
         return [*found, outcome.trouble] if outcome.trouble else found
 
     def _lifecycle(self, input_id: str, state: str) -> list[RuntimeEvent]:
@@ -236,22 +241,23 @@ class ClaudeDialogue:
         return []
 
     def _mirror(self, entries: list[dict[str, Any]]) -> list[RuntimeEvent]:
-        return [event for entry in entries for each in inputs(entry) for event in self._consume(each)]
+        found = [each for entry in entries for each in inputs(entry)]
+        return [event for each, folded in found for event in self._consume(each, folded=folded)]
 
     def _echo(self, value: dict[str, Any]) -> list[RuntimeEvent]:
         said = self._said.get(value.get("uuid", ""))
         if said is None or said.queued:
             return []
         said.over = True  # it stood in the conversation already: the CLI echoes it and runs nothing
-        return self._consume(value["uuid"])
+        return self._consume(value["uuid"], folded=True)
 
-    def _consume(self, input_id: str) -> list[RuntimeEvent]:
+    def _consume(self, input_id: str, *, folded: bool) -> list[RuntimeEvent]:
         said = self._said.get(input_id)
         if said is None or said.consumed:
             return []
         said.consumed = True
         self._held.add(input_id)
-        return [Consumed(input_id)]
+        return [Consumed(input_id, alone=said.steers and not folded)]
 
     def _settle(self) -> list[RuntimeEvent]:
         """`Idle` once the CLI is idle and all that was said is over, in whichever order the news came."""

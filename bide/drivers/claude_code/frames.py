@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Literal
 
 import msgspec
 
-from bide.core import limits
 from bide.core.runtime import (
     Called,
     Glimpsed,
@@ -19,7 +19,7 @@ from bide.core.runtime import (
     Troubled,
     Unknown,
 )
-from bide.drivers.jsonl import clip
+from bide.drivers.jsonl import clip, shown
 
 Frame = dict[str, Any]
 
@@ -31,7 +31,7 @@ QUIET_SYSTEM = frozenset(
     {
         "commands_changed", "files_persisted", "hook_progress", "hook_response", "hook_started", "informational", "init",
         "session_state_changed", "status", "task_notification", "task_started", "task_updated", "thinking_tokens",
-        "background_tasks_changed",
+        "background_tasks_changed", "model_refusal_no_fallback",
     }
 )  # fmt: skip
 SYNTHETIC = "<synthetic>"  # the CLI's own filler in the place of an answer
@@ -57,7 +57,7 @@ def assistant(frame: Frame) -> list[RuntimeEvent]:
         elif kind == "thinking" and block["thinking"].strip():
             found.append(Glimpsed("progress", block["thinking"]) if inner else Thought(block["thinking"]))
         elif kind == "tool_use":
-            found.append(Called(block["id"], block["name"], msgspec.json.encode(block["input"]).decode()))
+            found.append(Called(str(block["id"]), str(block["name"]), msgspec.json.encode(block["input"]).decode()))
         elif kind not in ("text", "thinking", "redacted_thinking"):
             found.append(unknown(block))
     return found
@@ -68,10 +68,12 @@ def returned(frame: Frame) -> list[RuntimeEvent]:
     content = frame["message"]["content"]
     if isinstance(content, str):
         return []
+    blocks = [block for block in content if block["type"] == "tool_result"]
+    details = frame.get("tool_use_result")
+    whole = details.get("persistedOutputPath") if isinstance(details, dict) and len(blocks) == 1 else ""
     return [
-        Returned(block["tool_use_id"], not block.get("is_error"), _text(block.get("content")))
-        for block in content
-        if block["type"] == "tool_result"
+        Returned(str(block["tool_use_id"]), not block.get("is_error"), _text(block.get("content")), str(whole or ""))
+        for block in blocks
     ]
 
 
@@ -87,7 +89,7 @@ def glimpse(frame: Frame) -> list[RuntimeEvent]:
     if event["type"] != "content_block_delta" or frame.get("parent_tool_use_id"):
         return []
     kind, key = _GLIMPSES.get(event["delta"]["type"], ("text", ""))
-    return [Glimpsed(kind, event["delta"][key])] if key else []
+    return [Glimpsed(kind, str(event["delta"][key]))] if key else []
 
 
 def system(frame: Frame) -> list[RuntimeEvent]:
@@ -95,6 +97,8 @@ def system(frame: Frame) -> list[RuntimeEvent]:
     kind = frame.get("subtype")
     if kind == "status" and frame.get("status") == "compacting":
         return [Glimpsed("progress", "compacting the conversation")]
+    if kind == "background_tasks_changed" and frame.get("tasks"):  # they are switched off
+        return [Noted("Claude Code runs tasks of its own in the background; a pause ends them.", "background_task")]
     if kind in QUIET_SYSTEM:
         return []
     if kind == "api_retry":
@@ -118,10 +122,19 @@ def spent(frame: Frame) -> list[RuntimeEvent]:
     found: list[RuntimeEvent] = []
     for model, use in (frame.get("model_usage_since_last_result") or {}).items():
         names = ("inputTokens", "outputTokens", "cacheReadInputTokens", "cacheCreationInputTokens")
-        tokens = sum(int(use.get(name) or 0) for name in names)
-        if tokens or use.get("costUSD"):
-            found.append(Spent(float(use.get("costUSD") or 0.0), tokens, model))
+        tokens, usd = sum(int(_number(use.get(name))) for name in names), _number(use.get("costUSD"))
+        if tokens or usd:
+            found.append(Spent(usd, tokens, model))
     return found
+
+
+def _number(value: Any) -> float:
+    """The number; 0 for what is none that can be counted with."""
+    try:
+        number = float(value or 0)
+    except (OverflowError, TypeError, ValueError):
+        return 0.0
+    return number if math.isfinite(number) else 0.0
 
 
 class Outcome(msgspec.Struct, frozen=True):
@@ -148,10 +161,14 @@ def _code(frame: Frame, detail: str) -> tuple[str, str]:
     status = frame.get("api_error_status")
     if status in (401, 403) or "Not logged in" in detail or "apiKeyHelper" in detail:
         return "model_unauthenticated", "Renew the model's credential."
-    if status in (500, 502, 503, 504, 529):
-        return "model_overloaded", "Send a message to try again in a while."
+    if frame.get("stop_reason") == "refusal":
+        return "model_refused", "Say it in other words, or begin a new session with another model."
+    if status in (502, 504) or (status is None and frame.get("terminal_reason") == "api_error"):
+        return "model_unreachable", "It is tried again by itself; `bide resume` tries it at once."
+    if status in (500, 503, 529):
+        return "model_overloaded", "It is tried again by itself; `bide resume` tries it at once."
     if status == 429:
-        return "model_rate_limited", "Send a message to try again in a while."
+        return "model_rate_limited", "It is tried again by itself; `bide resume` tries it at once."
     if frame.get("terminal_reason") == "prompt_too_long":
         return "model_context_full", "Start a new session with a recap, or send /compact."
     if status is not None or frame.get("terminal_reason") in ("api_error", "image_error"):
@@ -160,5 +177,5 @@ def _code(frame: Frame, detail: str) -> tuple[str, str]:
 
 
 def unknown(frame: Any) -> Unknown:
-    """A frame that this driver does not know, cut to `limits.RAW_BYTES`."""
-    return Unknown(clip(msgspec.json.encode(frame), limits.RAW_BYTES))
+    """A frame that this driver does not know."""
+    return Unknown(shown(frame).decode("utf-8", "replace"))

@@ -48,6 +48,7 @@ _SWITCHES = {
     "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
     "CLAUDE_CODE_ADDITIONAL_DIRECTORIES_CLAUDE_MD": "1",
     "CLAUDE_CODE_STARTUP_FAILURE_RESULTS": "1",
+    "CLAUDE_CODE_MAX_RETRIES": "6",  # some 40 s: longer outages are waited out by bide, with no turn open
 }
 
 

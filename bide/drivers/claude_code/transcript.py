@@ -22,8 +22,8 @@ def place(runtime_session_id: str) -> str:
     return f"{CONFIG}/projects/{PROJECT}/{runtime_session_id}.jsonl"
 
 
-def inputs(row: dict[str, Any]) -> Iterator[str]:
-    """The ids of the inputs that one row of the conversation holds."""
+def inputs(row: dict[str, Any]) -> Iterator[tuple[str, bool]]:
+    """The ids of the inputs that one row of the conversation holds, and whether it was folded into a running turn."""
     kind, attachment = row.get("type"), row.get("attachment")
     found: list[Any] = []
     if kind == "user":
@@ -31,7 +31,7 @@ def inputs(row: dict[str, Any]) -> Iterator[str]:
         found = [row.get("uuid"), *(merged if isinstance(merged, list) else ())]
     elif kind == "attachment" and isinstance(attachment, dict) and attachment.get("type") == "queued_command":
         found = [attachment.get("source_uuid")]
-    return (each for each in found if isinstance(each, str))
+    return ((each, kind == "attachment") for each in found if isinstance(each, str))
 
 
 def read(home: Path, runtime_session_id: str) -> Memory:
@@ -44,7 +44,7 @@ def read(home: Path, runtime_session_id: str) -> Memory:
                 rubbish += 1
                 continue
             messages += line.value.get("type") in ("user", "assistant") and isinstance(line.value.get("message"), dict)
-            found.update(inputs(line.value))
+            found.update(each for each, _ in inputs(line.value))
     except FileNotFoundError:
         return Memory(found=False)
     except Unusable as unusable:

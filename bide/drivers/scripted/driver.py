@@ -24,8 +24,8 @@ from bide.core.runtime import (
     Deliver,
     Idle,
     Interrupt,
-    Noted,
     Order,
+    Overlong,
     Ready,
     Runtime,
     RuntimeEvent,
@@ -34,7 +34,7 @@ from bide.core.runtime import (
     Unknown,
 )
 from bide.drivers.base import Carried, Dialogue, File, Job, Launch, Memory
-from bide.drivers.jsonl import Frame, Line, Lines, Rubbish, Skipped, Unusable, clip, frame, saved_lines
+from bide.drivers.jsonl import Frame, Line, Lines, Rubbish, Skipped, Unusable, frame, saved_lines, shown
 from bide.drivers.scripted import calls, conversation, processes, program
 
 CAPABILITIES = Capabilities(resume="native", steer=True, interrupt=True, clean_tools=True, cost=True)
@@ -53,7 +53,7 @@ def _packed() -> bytes:
         for depth in range(package.count(".") + 1):
             archive.writestr(f"{'/'.join(package.split('.')[: depth + 1])}/__init__.py", "")
         for part in (calls, conversation, processes, program):
-            archive.writestr(part.__name__.replace(".", "/") + ".py", Path(part.__file__).read_bytes())
+            archive.writestr(part.__name__.replace(".", "/") + ".py", Path(str(part.__file__)).read_bytes())
     return packed.getvalue()
 
 
@@ -200,8 +200,8 @@ class ScriptedDialogue:
 
     def _line(self, line: Line) -> RuntimeEvent:
         match line:
-            case Skipped(length):
-                return Noted(f"The runtime wrote a line of {length} bytes; it was too long and is left out.", "cut")
+            case Skipped(length, head):
+                return Overlong(length, head)
             case Rubbish(text):
                 return Unknown(text)
             case Frame(value):
@@ -210,8 +210,8 @@ class ScriptedDialogue:
     def _event(self, value: dict[str, Any]) -> RuntimeEvent:
         try:
             event: RuntimeEvent = msgspec.convert(value, RuntimeEvent)
-        except msgspec.ValidationError:
-            return Unknown(clip(msgspec.json.encode(value)))
+        except (msgspec.ValidationError, ArithmeticError):
+            return Unknown(shown(value).decode())
         if isinstance(event, Consumed):
             self._held.add(event.input_id)
         elif isinstance(event, Busy | Idle):

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-TERM_S = 1.0  # a command that ignores SIGTERM is killed after this: an interrupt must be felt within 2 s
+TERM_S = 0.8  # a command that ignores SIGTERM is killed after this: its runner kills what is left after a second
 TICK_S = 0.02  # how often a running command and a sleep look for an interrupt
 
 

@@ -10,7 +10,8 @@ question left over. A step is one of
 `{"run": shell command}` `{"start": shell command that outlives the turn}` `{"write": {"path", "text"}}`
 `{"ask": {question…}}` `{"assume": {text, impact}}` `{"finish": summary}` `{"call": {"name", "input"}}` (the gateway's tools)
 `{"model": n}` (n requests to the model) `{"recall": true}` (says which inputs it remembers) `{"sleep": seconds}`
-`{"remember": text}` (a row of its conversation) `{"fail": sentence}` (the turn ends as failed)
+`{"remember": text}` (a row of its conversation) `{"fail": sentence}` (the turn ends as failed) `{"trouble": code}` (the
+same, and why)
 `{"crash": exit code, or minus a signal}` `{"emit": base64 of raw bytes}` `{"mute": true}` (never says or hears a thing again).
 A steer is taken up before the next step: its own steps first, then the rest. An interrupt ends the running command with
 all it started, and the turn.
@@ -108,7 +109,7 @@ class Program:
                 self.waiting.discard(order["id"])
                 if order["id"] in self.doomed:
                     self.stop.set()
-            self.take(order)
+            self.take(order, alone=order["do"] == "steer")
             result, detail = ("completed", "held already") if known else self.turn(order)
             with self.lock:
                 self.running = False
@@ -119,10 +120,10 @@ class Program:
             if not pending:
                 self.tell("idle", result=result, detail=detail)
 
-    def take(self, order: dict[str, Any]) -> None:
+    def take(self, order: dict[str, Any], *, alone: bool) -> None:
         if order["id"] not in self.conversation.inputs:
             self.conversation.add(type="input", id=order["id"], text=order["text"], how=order["do"])
-        self.tell("consumed", input_id=order["id"])
+        self.tell("consumed", input_id=order["id"], alone=alone)
 
     # -- a turn -----------------------------------------------------------------------------------------------------
 
@@ -141,7 +142,7 @@ class Program:
                     steer = self.steers.get()
                     with self.lock:
                         self.waiting.discard(steer["id"])
-                    self.take(steer)
+                    self.take(steer, alone=False)
                     steps = (self.steps(steer["text"]) or [{"say": "steered: " + steer["text"]}]) + steps
                 step, steps = steps[0], steps[1:]
                 if self.step(step):
@@ -261,6 +262,10 @@ class Program:
 
     def do_fail(self, sentence: str) -> None:
         raise RuntimeError(sentence)
+
+    def do_trouble(self, code: str) -> None:
+        self.tell("troubled", code=code, sentence=f"The script met {code}.")
+        raise RuntimeError(f"the script met {code}")
 
     def do_crash(self, code: int) -> None:
         if code < 0:

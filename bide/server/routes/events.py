@@ -7,14 +7,15 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from bide.core import commands as c
 from bide.core import ids
-from bide.core.limits import LIST_DEFAULT, LIST_MAX, SEQ_MAX, STREAM_SESSIONS_MAX, TITLE_CHARS
+from bide.core.facts import Delivery
+from bide.core.limits import LIST_DEFAULT, LIST_MAX, POLL_S, SEQ_MAX, STREAM_SESSIONS_MAX, TITLE_CHARS
 from bide.core.refusals import Refused
-from bide.server import around, render, shapes
+from bide.server import around, logpages, render, shapes
+from bide.server.accepting import accept, input_id, receipt_of
 from bide.server.calls import Call, Table
 from bide.server.feed import Feed, cursors_of, seq_of
-from bide.server.posts import Answering, Fork, Post, Posts, Via, command_of
+from bide.server.posts import Answering, Edit, Fork, Posts, Via, Withdraw
 from bide.server.routes.questions import require as require_question
 from bide.store import forks
 
@@ -29,31 +30,40 @@ class Receipts(Struct, frozen=True, kw_only=True):
 
 
 class After(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Events with a seq above `after`."""
+    """Events with a seq above `after`. `wait_s`: where there is none, the first one is waited for so long."""
 
     after: Seq = 0
     limit: Annotated[int, Meta(ge=1, le=LIST_MAX)] = LIST_DEFAULT
+    wait_s: Annotated[float, Meta(ge=0, le=POLL_S)] = 0.0
 
 
 class From(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a stream begins; `Last-Event-ID` wins."""
+    """Where a stream begins; `Last-Event-ID` wins. With `glimpses` frames of the name `glimpse` come between the events,
+    live only: what the runtime says while it is not done saying it.
+    """
 
     after: Seq = 0
+    glimpses: bool = False
 
 
 class Sessions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which sessions to follow, comma-separated; `after` is the id of the last event, unchanged."""
+    """Which sessions to follow, comma-separated; `after` is the id of the last event, unchanged. With `changes` frames of
+    that name come between the events: the ids of sessions that changed, of all that there are. None need be followed then.
+    """
 
-    sessions: str
+    sessions: str = ""
     after: str = ""
+    changes: bool = False
+    glimpses: bool = False
 
 
 class AnswerBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answer: text, choices, or `decline`."""
+    """The answer: text, choices, or `decline`; or with `withdraw` that the question is of no use any more."""
 
     text: str = ""
     choices: tuple[str, ...] = ()
     decline: bool = False
+    withdraw: bool = False
     via: Via = "api"
     id: str | None = None
 
@@ -67,15 +77,23 @@ class ForkBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     id: str | None = None
 
 
+class EditBody(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the message is to be; what is left out stays as it is."""
+
+    text: str = ""
+    delivery: Delivery | None = None
+    id: str | None = None
+
+
 @TABLE.post("/v1/sessions/{session}/events")
 async def post_events(call: Call, body: Posts) -> Receipts:
     """Sends inputs to a session. With an `Idempotency-Key` the same request may be repeated for ever."""
     session_id = call.id("session")
-    given = [_input_id(call, session_id, post, place) for place, post in enumerate(body.events)]
+    given = [input_id(call, session_id, post, place) for place, post in enumerate(body.events)]
     receipts: list[shapes.Receipt] = []
-    for post, input_id in zip(body.events, given, strict=True):
+    for post, its_id in zip(body.events, given, strict=True):
         try:
-            receipts.append(await _accept(call, session_id, post, input_id))
+            receipts.append(await accept(call, session_id, post, its_id))
         except Refused as refused:
             if len(given) > 1:
                 refused.more["inputs"] = receipts
@@ -83,14 +101,33 @@ async def post_events(call: Call, body: Posts) -> Receipts:
     return Receipts(inputs=receipts)
 
 
+@TABLE.patch("/v1/sessions/{session}/events/{input}")
+async def edit_input(call: Call, body: EditBody) -> shapes.Receipt:
+    """Changes a message that is not delivered yet: posts a `user.edit` and gives the receipt of the message."""
+    session_id, target = call.id("session"), call.id("input")
+    post = Edit(id=body.id, input_id=target, text=body.text, delivery=body.delivery)
+    await accept(call, session_id, post, input_id(call, session_id, post, 0))
+    return await receipt_of(call, session_id, target)
+
+
+@TABLE.delete("/v1/sessions/{session}/events/{input}", status=200)
+async def withdraw_input(call: Call) -> shapes.Receipt:
+    """Takes a message or an answer back that is not delivered yet: posts a `user.withdraw` and gives its receipt."""
+    session_id, target = call.id("session"), call.id("input")
+    post = Withdraw(input_id=target)
+    await accept(call, session_id, post, input_id(call, session_id, post, 0))
+    return await receipt_of(call, session_id, target)
+
+
 @TABLE.post("/v1/questions/{question}/answer")
 async def answer_question(call: Call, body: AnswerBody) -> shapes.Receipt:
     """Answers a question by its id alone."""
     question = await require_question(call)
     post = Answering(
-        id=body.id, question_id=question.id, text=body.text, choices=body.choices, decline=body.decline, via=body.via
-    )
-    return await _accept(call, question.session_id, post, _input_id(call, question.session_id, post, 0))
+        id=body.id, question_id=question.id, text=body.text, choices=body.choices, decline=body.decline,
+        withdraw=body.withdraw, via=body.via,
+    )  # fmt: skip
+    return await accept(call, question.session_id, post, input_id(call, question.session_id, post, 0))
 
 
 @TABLE.post("/v1/sessions/{session}/fork", status=201)
@@ -98,7 +135,7 @@ async def fork_session(call: Call, body: ForkBody) -> shapes.Session:
     """Begins another session with a checkpoint of this one: posts a `user.fork` and gives the new session."""
     session_id, store = call.id("session"), call.parts.store
     post = Fork(id=body.id, checkpoint=body.checkpoint, title=body.title, text=body.text)
-    receipt = await _accept(call, session_id, post, _input_id(call, session_id, post, 0))
+    receipt = await accept(call, session_id, post, input_id(call, session_id, post, 0))
     row = await store.input(session_id, receipt.id)
     assert row is not None, "an accepted input has a row"
     made = await store.read(lambda reader: forks.made_by(reader, row))
@@ -107,78 +144,47 @@ async def fork_session(call: Call, body: ForkBody) -> shapes.Session:
 
 @TABLE.get("/v1/sessions/{session}/events")
 async def list_events(call: Call, query: After) -> shapes.Items[shapes.Event]:
-    """The log of a session, from a place on."""
-    session_id = call.id("session")
-    found = await call.parts.store.events(session_id, query.after, query.limit + 1)
-    if not found:
-        await _require(call, session_id)
-    page = found[: query.limit]
-    return shapes.Items(items=list(map(render.event, page)), next=str(page[-1].seq) if len(found) > len(page) else None)
+    """The log of a session, from a place on. A page may have fewer events than asked for: `next` says whether it ends."""
+    session_id, parts = call.id("session"), call.parts
+    if query.wait_s:
+        call.request.scope["bide.waited"] = True
+        await logpages.written(parts, session_id, query.after, query.wait_s)
+    page = await logpages.page(parts, session_id, query.after, query.limit)
+    if not page.items:
+        await _require(call, session_id, query.after)
+    return page
 
 
 @TABLE.get("/v1/sessions/{session}/events/stream", timed=False)
 async def follow_session(call: Call, query: From) -> Feed:
     """The log of a session as server-sent events: what there is after the cursor, then what comes."""
     session_id = call.id("session")
-    await _require(call, session_id)
     last = call.request.headers.get("last-event-id", "").strip()
-    return Feed(call.parts, {session_id: seq_of(last) if last else query.after})
+    after = seq_of(last) if last else query.after
+    await _require(call, session_id, after)
+    return Feed(call.parts, {session_id: after}, still=call.still, glimpses=query.glimpses)
 
 
 @TABLE.get("/v1/stream", timed=False)
 async def follow_sessions(call: Call, query: Sessions) -> Feed:
     """One stream for many sessions. Its event ids name the place in each of them."""
     named = [ids.parse(part, "session id") for part in query.sessions.split(",") if part.strip()]
-    if not 1 <= len(set(named)) <= STREAM_SESSIONS_MAX:
+    if not (0 if query.changes else 1) <= len(set(named)) <= STREAM_SESSIONS_MAX:
         raise Refused("bad_value", f"A stream can follow 1 to {STREAM_SESSIONS_MAX} sessions.")
-    for session_id in named:
-        await _require(call, session_id)
     cursors = cursors_of(call.request.headers.get("last-event-id", "") or query.after)
-    return Feed(call.parts, {session_id: cursors.get(session_id, 0) for session_id in named}, many=True)
+    places = {session_id: cursors.get(session_id, 0) for session_id in named}
+    for session_id, after in places.items():
+        await _require(call, session_id, after)
+    return Feed(call.parts, places, still=call.still, many=True, changes=query.changes, glimpses=query.glimpses)
 
 
-async def _require(call: Call, session_id: str) -> None:
-    if await call.parts.store.session(session_id) is None:
+async def _require(call: Call, session_id: str, after: int = 0) -> None:
+    """Refuses a session that is not there, and a place that its log has not come to: what comes next is not what its
+    reader lacks.
+    """
+    last_seq = (await call.parts.store.last_seqs((session_id,))).get(session_id)
+    if last_seq is None:
         raise Refused("no_session", f"There is no session {session_id}.")
-
-
-def _input_id(call: Call, session_id: str, post: Post, place: int) -> str:
-    """The sender's own id, or one made of the key, so that a repeat meets the input it repeats."""
-    if post.id:
-        return ids.parse(post.id, "input id")
-    if call.key:
-        return ids.mint(ids.moment(session_id), session_id, call.key, place)
-    return call.parts.mint(session_id, place)
-
-
-async def _accept(call: Call, session_id: str, post: Post, input_id: str) -> shapes.Receipt:
-    command = command_of(post, input_id, call.actor.name, call.parts.mint("session"))
-    try:
-        if isinstance(command, c.Fork):
-            wanted = command
-            command = await call.parts.store.write(lambda engine: forks.hold(engine, session_id, wanted))
-        await call.parts.handle(session_id, command)
-    except Refused as refused:
-        if isinstance(command, c.Answer):
-            await _name_winner(call, session_id, command, refused)
-        raise
-    row = await call.parts.store.input(session_id, input_id)
-    assert row is not None, "an accepted input has a row"
-    return render.receipt(row)
-
-
-async def _name_winner(call: Call, session_id: str, command: c.Answer, refused: Refused) -> None:
-    """Adds the answer that won, and finds questions closed so long ago that the session's state forgot them."""
-    question = await call.parts.store.question(command.question_id)
-    if question is None or question.session_id != session_id:
-        return
-    if refused.code == "no_question" and question.status != "open":
-        raise Refused(
-            "already_answered" if question.answer else "question_closed",
-            f"The question is {question.status}{f': {question.reason}' if question.reason else ''}.",
-            text=command.text,
-            choices=list(command.choices),
-            answer=render.question(question).answer,
-        ) from refused
-    if refused.code == "already_answered":
-        refused.more["answer"] = render.question(question).answer
+    if after > last_seq:
+        sentence = f"The log of session {session_id} ends at {last_seq}, before {after}."
+        raise Refused("cursor_ahead", sentence, last_seq=last_seq)

@@ -11,11 +11,23 @@ from bide.core import commands as c
 from bide.core import ids, placement
 from bide.core import runtime as core_runtime
 from bide.core.believed import bounded_hello
-from bide.core.limits import DRAIN_S, FACTS_PER_POST_MAX, SLOTS_MAX
+from bide.core.codec import decode_told
+from bide.core.limits import DRAIN_S, FACTS_PER_POST_MAX, GLIMPSES_PER_POST_MAX, SLOTS_MAX
 from bide.core.refusals import Refused
 from bide.core.report import awaited
 from bide.core.runtime import Capabilities
-from bide.core.wire import FactsPost, FactsReply, Register, Registered, Sync, SyncReply, agree
+from bide.core.session import Session
+from bide.core.wire import (
+    FactsReply,
+    FactsTold,
+    GlimpsesPost,
+    GlimpsesReply,
+    Register,
+    Registered,
+    Sync,
+    SyncReply,
+    agree,
+)
 from bide.server import around, drains, labels, render, shapes
 from bide.server.auth import Actor, issue_for_runner
 from bide.server.calls import Call, Table
@@ -95,15 +107,36 @@ async def sync_runner(call: Call, body: Sync) -> SyncReply:
 
 
 @TABLE.post("/v1/runners/{runner}/facts", who="runner")
-async def post_facts(call: Call, body: FactsPost) -> FactsReply:
-    """Appends a runner's facts; safe to repeat for ever. Refuses `fenced`, `lease_over`, or `gap` with `next`."""
+async def post_facts(call: Call, body: FactsTold) -> FactsReply:
+    """Appends a runner's facts; safe to repeat for ever. Refuses `fenced`, `lease_over`, or `gap` with `next`.
+
+    A fact that cannot be read costs no other: `raw` or an `error` stands in its place.
+    """
     runner_id = call.id("runner")
     call.actor.require_runner(runner_id)
     if len(body.facts) > FACTS_PER_POST_MAX:
         raise Refused("too_many", f"One request can tell {FACTS_PER_POST_MAX} facts, not {len(body.facts)}.")
-    command = c.Report(runner=runner_id, epoch=body.epoch, first=body.first, facts=body.facts, of=body.of)
+    facts = tuple(map(decode_told, body.facts))
+    command = c.Report(runner=runner_id, epoch=body.epoch, first=body.first, facts=facts, of=body.of, lost=body.lost)
     done = await call.parts.handle(ids.parse(body.session, "session id"), command)
     return FactsReply(next=awaited(done.session, body.of))
+
+
+@TABLE.post("/v1/runners/{runner}/glimpses", who="runner")
+async def post_glimpses(call: Call, body: GlimpsesPost) -> GlimpsesReply:
+    """Shows words of runtimes to those who watch at this moment; says whom it would be worth telling more of."""
+    runner_id, parts = call.id("runner"), call.parts
+    call.actor.require_runner(runner_id)
+    if len(body.glimpses) > GLIMPSES_PER_POST_MAX:
+        raise Refused("too_many", f"One request can show {GLIMPSES_PER_POST_MAX} glimpses, not {len(body.glimpses)}.")
+    held: dict[str, Session] = {}
+    for session_id in parts.glimpses.watched(one.session for one in body.glimpses):
+        s = await parts.store.session(session_id)
+        if s is not None and s.lease is not None and s.lease.runner == runner_id:
+            held[session_id] = s
+    said = (one for one in body.glimpses if one.session in held)
+    parts.glimpses.show(one for one in said if (one.epoch, one.n) >= (held[one.session].epoch, held[one.session].n))
+    return GlimpsesReply(watched=tuple(sorted(held)))
 
 
 @TABLE.get("/v1/runners")

@@ -143,6 +143,15 @@ async def get_session(call: Call) -> shapes.Session:
     return (await _shown(call, [await require(call)]))[0]
 
 
+@TABLE.get("/v1/sessions/{session}/inputs/{input}")
+async def get_input(call: Call) -> shapes.Receipt:
+    """One input, and what has become of it."""
+    row = await call.parts.store.input((await require(call)).id, call.id("input"))
+    if row is None:
+        raise Refused("no_input", f"There is no input {call.path('input')} of this session.")
+    return render.receipt(row)
+
+
 @TABLE.get("/v1/sessions/{session}/inputs")
 async def list_inputs(call: Call) -> shapes.Items[shapes.Receipt]:
     """What people sent in, in order of acceptance, with receipts."""

@@ -1,2 +1,2 @@
-select id, session, seq, epoch, time, turn, actor, n, version, body from event
+select id, session, seq, epoch, time, type, turn, actor, n, version, body from event
 where session = $1 and seq > $2 order by seq limit $3;
