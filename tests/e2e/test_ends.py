@@ -66,7 +66,7 @@ def test_a_restart_of_bide_up_keeps_port_and_token_and_adopts_the_runner_in_the_
     env = {"ANTHROPIC_API_KEY": shared.key, "BIDE_MODEL_URL": shared.model.url}
     first = shared.spawn("up-one", *words, **env)
     told = json.loads(until(first.out, READY_S, first.tail))
-    assert set(told) == {"url", "token", "data", "runner"}
+    assert set(told) == {"url", "token", "data", "runner", "page"}
     assert told["runner"]["state"] == "online"
     mark = word("busy")
     try:

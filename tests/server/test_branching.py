@@ -64,7 +64,7 @@ def test_a_fork_is_a_session_of_its_own_that_says_where_it_comes_from(server: Li
     assert made["checkpoint"]["root"] == f"{parent}/1-1"
     assert made["workspace"]["head"] == "head1"
     assert made["reason"].startswith(f"forked from {parent}, checkpoint 1, saved ")
-    assert made["cost"] == {"usd": 0, "tokens": 0}
+    assert made["cost"] == {"usd": 0, "tokens": 0, "worked_s": 0}
     assert server.ok("GET", f"/v1/sessions/{made['id']}") == made
     assert server.ok("GET", f"/v1/sessions/{parent}")["forked_from"] is None
     first = server.events(made["id"])[0]["data"]
