@@ -100,6 +100,7 @@ class Deliveries:
     def took(self, input_id: str, how: str, turn: int, *, alone: bool = False) -> None:
         """The runtime's own state contains it. `alone`: the turn had no room for it any more, it began another."""
         self.untaken.pop(input_id, None)
+        self.queue = [p for p in self.queue if p.id != input_id]  # it was to be told again, and is taken after all
         self._orders.pop(input_id, None)
         self._doubted.discard(input_id)
         if input_id in self._heard and input_id not in self._saver.taken:
@@ -113,7 +114,6 @@ class Deliveries:
         found = [p for p in (*self.untaken.values(), *self.queue) if p.id in memory]
         for pending in found:
             self.took(pending.id, how, turn)
-        self.queue = [p for p in self.queue if p.id not in memory]
         return bool(found)
 
     def find(self, told: Iterable[str], memory: frozenset[str], how: str, turn: int) -> None:
