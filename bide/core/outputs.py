@@ -15,7 +15,7 @@ from bide.core.limits import OUTPUT_PATIENCE_S, OUTPUT_REASONS_MAX, RAWS_MAX
 from bide.core.outbox import Outbox
 from bide.core.wire import Glimpse
 
-NAME = r"(\d{1,16})-(\d{1,16})"
+NAME = r"(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})"
 
 
 def epoch_of(name: str) -> int:

@@ -7,10 +7,12 @@ path and who may call; nothing about a route stands anywhere else.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import time
 import typing
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Literal, TypeVar
 
 import msgspec
@@ -25,7 +27,7 @@ from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from bide.core import ids
-from bide.core.limits import BODY_BYTES, KEY_CHARS
+from bide.core.limits import BODY_BYTES, KEY_CHARS, STRANGER_BODY_BYTES, STRANGER_BODY_S
 from bide.core.refusals import Refused, Unavailable
 from bide.server import problems
 from bide.server.auth import Actor, Role
@@ -262,7 +264,8 @@ class _Methods:
                 given["query"] = msgspec.convert(dict(request.query_params), route.query, strict=False)
             if route.body is not None:
                 _require_json(request)
-                given["body"] = self._bodies[route.method].decode(await read_body(request, BODY_BYTES))
+                read = _stranger_body if route.who == "anyone" else partial(read_body, limit=BODY_BYTES)
+                given["body"] = self._bodies[route.method].decode(await read(request))
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
             raise problems.malformed(error) from None
         call = Call(self._parts, request, actor)
@@ -291,6 +294,15 @@ async def read_body(request: Request, limit: int) -> bytes:
         if len(body) > limit:
             raise _too_large(limit)
     return bytes(body)
+
+
+async def _stranger_body(request: Request) -> bytes:
+    try:
+        async with asyncio.timeout(STRANGER_BODY_S):
+            return await read_body(request, STRANGER_BODY_BYTES)
+    except TimeoutError:
+        sentence = f"The body of the request did not come within {STRANGER_BODY_S:g} s."
+        raise Refused("timed_out", sentence, "Send it at once.") from None
 
 
 def _too_large(limit: int) -> Refused:

@@ -11,7 +11,7 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from bide.core.limits import GLIMPSE_BYTES, GLIMPSES_HELD_BYTES
+from bide.core.limits import GLIMPSE_BYTES, GLIMPSE_COST_BYTES, GLIMPSES_HELD_BYTES
 from bide.core.wire import Glimpse
 from bide.server import shapes
 
@@ -31,9 +31,9 @@ class Watching:
     def add(self, glimpse: Glimpse) -> None:
         """One more."""
         self._held.append(glimpse)
-        self._size += len(glimpse.text)
+        self._size += _cost(glimpse)
         while self._size > GLIMPSES_HELD_BYTES and len(self._held) > 1:
-            self._size -= len(self._held.popleft().text)
+            self._size -= _cost(self._held.popleft())
         self._rung.set()
 
     def told(self, session: str, epoch: int, n: int) -> None:
@@ -97,6 +97,10 @@ class Glimpses:
             others.discard(watching)
             if not others:
                 self._by_session.pop(session, None)
+
+
+def _cost(one: Glimpse) -> int:
+    return GLIMPSE_COST_BYTES + len(one.text)
 
 
 def _shape(one: Glimpse) -> shapes.Glimpse:

@@ -139,6 +139,8 @@ def test_a_reader_that_is_slow_keeps_the_newest() -> None:
         assert shown.endswith(b'0099"}\n\n')
         assert len(shown) < GLIMPSES_HELD_BYTES + 10_000
         assert watching.frames() == b"", "each once"
+        hub.show([Glimpse(session="s", epoch=1, n=0, turn=1, kind="text", text="")] * 10_000)
+        assert len(watching.frames()) < 2 * GLIMPSES_HELD_BYTES, "they cost something without a word, too"
         hub.show([Glimpse(session="other", epoch=1, n=0, turn=1, kind="text", text="x")])
         assert watching.frames() == b""
     assert hub.watched(["s"]) == frozenset()

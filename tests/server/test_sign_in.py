@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -212,3 +213,15 @@ def test_only_so_many_browsers_are_signed_in_at_once_and_the_oldest_go(
     monkeypatch.setattr("bide.server.signing.TOKEN_CACHE_S", 0.0)
     browsers = [signed_in(own) for _ in range(3)]
     assert [one.ask("GET", "/v1/sessions").status_code for one in browsers] == [401, 200, 200]
+
+
+def test_a_stranger_can_neither_send_much_nor_take_long(own: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bide.server.calls.STRANGER_BODY_S", 0.2)
+    with httpx2.Client(base_url=own.url) as stranger:
+        much = stranger.post("/v1/sign-in", json={"code": "x" * 5000})
+    assert (much.status_code, much.json()["code"]) == (413, "too_large")
+    host, port = own.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), 10) as slow:
+        head = f"POST /v1/sign-in HTTP/1.1\r\nhost: {host}:{port}\r\ncontent-type: application/json\r\n"
+        slow.sendall(f"{head}content-length: 100\r\n\r\n{{".encode())
+        assert b'"timed_out"' in slow.recv(65536)
