@@ -213,7 +213,7 @@ class Shell:
     def _recall(self, effect: e.Recall) -> None:
         unreadable = self.clock.strikes("memory_unreadable", self.name)
         memory = None if unreadable else frozenset(self.disks[effect.session].memory)
-        self.perform(self.machine.recalled(effect.session, effect.epoch, memory, self.time()))
+        self.perform(self.machine.recalled(effect, memory, self.time()))
 
     def _capture(self, effect: e.Capture) -> None:
         """Runtime state first, files a moment later with what the store lacks of them, the keys, the root, create-only,

@@ -42,10 +42,11 @@ class Tell(Struct, frozen=True, kw_only=True):
 
 
 class Recall(Struct, frozen=True, kw_only=True):
-    """Look which of these inputs the runtime's own state contains. Answered by `recalled`."""
+    """Look which of these inputs the runtime's own state contains, now that this turn is over. Answered by `recalled`."""
 
     session: str
     epoch: int
+    turn: int
     inputs: tuple[str, ...]
 
 

@@ -20,7 +20,7 @@ UNTAKABLE = ("bad_value", "malformed", "too_large", "too_many")
 # Facts that only tell: without one of them the session is the same.
 _TELLS = (
     f.AssistantMessage | f.AssistantThought | f.ToolCall | f.ToolResult | f.AssumptionRecorded | f.EnvironmentChanged
-    | f.Cost | f.Note | f.Raw | f.Gap
+    | f.Cost | f.Note | f.Raw | f.Gap | f.QuestionWithdrawn | f.QuestionSuperseded
 )  # fmt: skip
 
 

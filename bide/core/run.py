@@ -211,6 +211,7 @@ class Run:
         if was == "none":
             return
         self.turns.left = ()  # ended with it
+        self.patience.gone()
         self.record(f.RuntimeExited(reason=reason))
         self.deliveries.settle(memory or frozenset(), "found in its conversation after it ended", self.turns.n)
         if memory is None:
@@ -330,19 +331,26 @@ class Run:
         if self.turns.open and self.deliveries.untaken:
             self.over, self.over_until, self.runtime_until = event, now + RECALL_S, 0.0
             asked = tuple(self.deliveries.untaken)
-            self.out.append(e.Recall(session=self.session, epoch=self.epoch, inputs=asked))
+            self.out.append(e.Recall(session=self.session, epoch=self.epoch, turn=self.turns.n, inputs=asked))
         else:
-            self._turn_over(event)
+            self._settled(event)
 
-    def recalled(self, memory: frozenset[str] | None, now: float) -> None:
-        """What the runtime's state contains, now that its turn is over; None: nobody can read it."""
+    def recalled(self, memory: frozenset[str] | None, turn: int, now: float) -> None:
+        """What the runtime's state contains, now that this turn is over; None: nobody can read it."""
+        if self.over is None or turn != self.turns.n:
+            return  # the look was given up, or the process is gone
         event, self.over = self.over, None
-        if event is None:
-            return  # it was given up, or the process is gone
-        again = event.result != "interrupted" or self.turns.cut_short
+        by_people = self.turns.interrupts or self.turns.redirect
+        again = event.result != "interrupted" or self.turns.cut_short or not by_people
         self.deliveries.recall(memory, self.turns.n, again=again)
-        self._turn_over(event)
+        self._settled(event)
         self.go_on(now)
+
+    def _settled(self, event: r.Idle) -> None:
+        silent = self.turns.silent if event.result != "completed" else ""
+        self._turn_over(event)
+        if silent:
+            self._led_nowhere(silent)
 
     def _turn_over(self, event: r.Idle) -> None:
         if self.runtime == "working":
@@ -350,7 +358,8 @@ class Run:
         self.turns.leaves(event.left)
         if not self.turns.open:
             return
-        self.patience.tries = 0
+        if not self.turns.silent or event.result == "completed":
+            self.patience.tries = 0
         self.patience.over()
         if self.tools.finish is not None:
             self.turns.trouble = ""  # nothing comes next

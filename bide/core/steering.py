@@ -23,7 +23,7 @@ class Steering:
         turns = self._turns
         turns.begin((pending.id,))
         self._deliveries.tell(pending, "interrupt" if pending.id == turns.redirect else "next_turn", turns.n)
-        turns.resumed_midway = False
+        turns.resumed_midway, turns.redirect = False, ""
         self._tell(r.Deliver(input_id=pending.id, text=pending.text, preamble=self._deliveries.preface()))
 
     def nudges(self, input_id: str) -> None:

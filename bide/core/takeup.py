@@ -53,7 +53,8 @@ def take_up(grant: Granted, left: Left, deadline: float, now: float, wall: float
     job = replace(grant.job, checkpoint=kept.checkpoint, runtime_session_id=kept.conversation, inputs=())
     run = Run(replace(grant, job=job), deadline, now, wall)
     run.outbox.adopt(left.of, max(grant.tail_n, left.first), tail)
-    said = {fact.input_id: fact.status for fact in tail if isinstance(fact, f.Receipt)}
+    said = dict.fromkeys(kept.interrupts, "delivered")
+    said |= {fact.input_id: fact.status for fact in tail if isinstance(fact, f.Receipt)}
     run.deliveries.adopt(kept.untaken, kept.told, said)
     run.deliveries.preamble = list(kept.preamble)
     run.saver.adopt(kept)

@@ -25,9 +25,11 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from bide.core import effects as e
 from bide.core.limits import LINGER_S, NAME_TOLD_CHARS, OPTIONS_MAX, QUESTION_BYTES
+from bide.core.refusals import Refused
 from bide.runner.model import Model, Told, model_error
 
 NO_LEASE = "no lease has this token"
+OVER = "This session is no longer here; nothing was recorded."
 
 
 class Seat(Struct, kw_only=True):
@@ -43,8 +45,8 @@ Called = Callable[[str, int, e.ToolCall], str | None]
 
 
 class Gateway:
-    """One for all sessions of a runner. `called` passes a tool call to the machine; None: the lease is over. `told` passes
-    on what the model does.
+    """One for all sessions of a runner. `called` passes a tool call to the machine; None: the lease is over; `Refused`:
+    it makes no more of them. `told` passes on what the model does.
     """
 
     def __init__(self, called: Called, told: Told, model_url: str, model_key: str) -> None:
@@ -137,8 +139,8 @@ class Gateway:
                 replaces=replaces.strip().lower()[:NAME_TOLD_CHARS],
             )  # fmt: skip
             made = self._pass_on(ctx, asked)
-            if not made:
-                return _over()
+            if isinstance(made, CallToolResult):
+                return made
             if not blocking:
                 return _said(f"Recorded as {made}. Go on with your work; the answer arrives as a later message.")
             asks = f"Asked as {made}. End your turn now; the answer arrives as your next message."
@@ -150,7 +152,9 @@ class Gateway:
             named = question_id.strip().lower()[:NAME_TOLD_CHARS]
             unasked = e.Unasked(key=self._call_id(ctx), question_id=named, reason=reason[:QUESTION_BYTES])
             made = self._pass_on(ctx, unasked)
-            return _over() if made is None else _said("Taken back, unless somebody has answered it already.")
+            if isinstance(made, CallToolResult):
+                return made
+            return _said("Taken back, unless somebody has answered it already.")
 
         @server.tool()
         async def record_assumption(
@@ -158,13 +162,15 @@ class Gateway:
         ) -> CallToolResult:
             """Record something you decided by yourself because it is reversible and low in impact; then go on."""
             made = self._pass_on(ctx, e.Assumed(key=self._call_id(ctx), text=text[:QUESTION_BYTES], impact=impact))
-            return _said("Recorded. People can reject it later.") if made else _over()
+            return made if isinstance(made, CallToolResult) else _said("Recorded. People can reject it later.")
 
         @server.tool()
         async def finish(ctx: Context[Any, Any], summary: str) -> CallToolResult:
             """Say that the task is done. The session ends when this turn is over, unless people have said more."""
             made = self._pass_on(ctx, e.Finish(summary=summary[:QUESTION_BYTES]))
-            return _over() if made is None else _said("The session ends with this turn.", self._seat(ctx).ends_turn)
+            if isinstance(made, CallToolResult):
+                return made
+            return _said("The session ends with this turn.", self._seat(ctx).ends_turn)
 
         return server
 
@@ -176,9 +182,14 @@ class Gateway:
         meta: Any = ctx.request_context.meta or {}
         return str(meta.get(self._seat(ctx).call_key, "")) if hasattr(meta, "get") else ""
 
-    def _pass_on(self, ctx: Context[Any, Any], call: e.ToolCall) -> str | None:
+    def _pass_on(self, ctx: Context[Any, Any], call: e.ToolCall) -> str | CallToolResult:
+        """The id of what it made, or why it made nothing."""
         seat = self._seat(ctx)
-        return self._called(seat.session, seat.epoch, call) if seat.session else None
+        try:
+            made = self._called(seat.session, seat.epoch, call) if seat.session else None
+        except Refused as refused:
+            return _failed(f"{refused.sentence} {refused.hint}".strip())
+        return _failed(OVER) if made is None else made
 
 
 class _Quiet(uvicorn.Server):
@@ -207,6 +218,5 @@ def _said(text: str, meta: dict[str, bool] | None = None) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], _meta=dict(meta) if meta else None)
 
 
-def _over() -> CallToolResult:
-    text = "This session is no longer here; nothing was recorded."
+def _failed(text: str) -> CallToolResult:
     return CallToolResult(content=[TextContent(type="text", text=text)], is_error=True)

@@ -314,7 +314,7 @@ class Loop:
 
     async def _recall(self, effect: e.Recall, hosted: Hosted) -> None:
         memory = await hosted.recall(effect.inputs)
-        self.perform(self.machine.recalled(effect.session, effect.epoch, memory, self.now()))
+        self.perform(self.machine.recalled(effect, memory, self.now()))
 
     async def _store(self, effect: e.Store, problem: str) -> None:
         why_not = problem or await self._outputs.bring(effect)

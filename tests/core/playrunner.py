@@ -82,6 +82,7 @@ class Machine:
         self.deaf = False  # the server's acknowledgements are lost
         self.away = False  # nothing reaches the server
         self.made: str | None = None  # what the last tool call made
+        self.recall: e.Recall | None = None  # the last look that was asked for
 
     def __lshift__(self, event: object) -> list[str]:
         return self._done(self._feed(event))
@@ -149,7 +150,8 @@ class Machine:
                 return effects
             case Recalled(memory=memory):
                 found = None if memory is None else frozenset(map(uid, memory))
-                return runner.recalled("s", epoch, found, now)
+                assert self.recall is not None
+                return runner.recalled(self.recall, found, now)
             case Exit(memory=memory, reason=reason):
                 found = None if memory is None else frozenset(map(uid, memory))
                 return runner.exited("s", epoch, reason, found, now)
@@ -164,6 +166,8 @@ class Machine:
                 continue
             if isinstance(effect, e.Release):
                 self.spool = Spool("s")
+            if isinstance(effect, e.Recall):
+                self.recall = effect
             if not isinstance(effect, e.Post):
                 self.effects.append(effect)
                 words.append(_word(effect))

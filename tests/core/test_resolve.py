@@ -72,6 +72,18 @@ def test_a_look_that_never_ends_holds_nothing_up() -> None:
     assert machine.receipts("m1") == ["delivered", "unconfirmed"]
 
 
+def test_a_look_that_took_too_long_says_nothing_about_the_turn_after_it() -> None:
+    machine = idle(input_("m1", 2), input_("m2", 3))
+    machine << IDLE
+    late = machine.recall
+    assert late is not None
+    machine.after(RECALL_S)  # m1 is doubted, m2 is told
+    assert machine << IDLE == ["recall"]
+    assert machine.runner.recalled(late, frozenset(), machine.now) == []
+    machine << Recalled(("m2",))
+    assert machine.receipts("m2") == ["delivered", "consumed"]
+
+
 def test_what_an_interrupt_kept_from_the_runtime_is_not_told_again_by_itself() -> None:
     machine = idle(input_("m1", 2))
     machine << news(input_("i", 5, type="user.interrupt"))

@@ -22,7 +22,7 @@ from starlette.routing import Route
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
-from bide.core.limits import OPTIONS_MAX, QUESTION_BYTES
+from bide.core.limits import MADE_MAX, OPTIONS_MAX, QUESTION_BYTES
 from bide.core.outbox import Outbox
 from bide.core.toolcalls import ToolCalls
 from bide.runner.gateway import Gateway, _Quiet
@@ -50,19 +50,22 @@ class Upstream:
     async def answer(self, request: Request) -> Response:
         path = request.scope["raw_path"].decode() + ("?" + request.url.query if request.url.query else "")
         self.requests.append((request.method, path, dict(request.headers), await request.body()))
-        match request.path_params["path"]:
-            case "v1/stream":
+        match request.query_params.get("as", ""):
+            case "stream":
                 return StreamingResponse(self._parts(), media_type="text/event-stream", headers={"request-id": "r1"})
-            case "v1/overloaded":
+            case "overloaded":
                 error = {"type": "error", "error": {"type": "overloaded_error", "message": "later"}}
                 return JSONResponse(error, status_code=529, headers={"retry-after": "7"})
-            case "v1/unauthorized":
+            case "unauthorized":
                 return JSONResponse({"error": f"wrong key {KEY}"}, status_code=401)
-            case "v1/forbidden":
-                return JSONResponse({"error": "not yours"}, status_code=403)
-            case "v1/counted":
+            case "forbidden":
+                error = {"type": "error", "error": {"type": "permission_error", "message": "not yours"}}
+                return JSONResponse(error, status_code=403)
+            case "filtered":
+                return Response("not from this country", status_code=403, media_type="text/html")
+            case "counted":
                 return JSONResponse({"usage": {"input_tokens": 100, "output_tokens": 23}})
-            case "v1/mute":
+            case "mute":
                 return await self._mute(request)
             case _:
                 return JSONResponse({"ok": True}, headers={"anthropic-ratelimit": "9"})
@@ -272,6 +275,21 @@ async def test_after_the_lease_a_tool_says_that_nothing_was_recorded() -> None:
         assert one.calls == []
 
 
+async def test_a_flood_of_calls_is_told_that_it_is_one_and_records_no_more() -> None:
+    async with serving() as one, one.mcp() as client:
+        for _ in range(MADE_MAX):
+            assert not (await client.call_tool("record_assumption", {"text": "t"})).is_error
+        for name, arguments in (
+            ("record_assumption", {"text": "t"}), ("ask_human", {"question": "q"}),
+            ("withdraw_question", {"question_id": "q", "reason": "r"}),
+        ):  # fmt: skip
+            said = await one.raw(name, arguments)
+            assert said["isError"]
+            assert f"{MADE_MAX} things; nothing was recorded" in said["content"][0]["text"]
+        assert len(one.outbox.fresh) == MADE_MAX
+        assert not (await one.raw("finish", {"summary": "s"})).get("isError")
+
+
 async def test_a_call_that_is_not_right_is_told_so_and_asks_nobody() -> None:
     async with serving() as one:
         for name, arguments in (
@@ -329,14 +347,12 @@ async def test_a_request_without_a_body_passes_with_its_query(method: str) -> No
         assert "transfer-encoding" not in one.upstream.requests[0][2], "strict servers refuse a body here"
 
 
-async def test_a_path_arrives_as_it_was_written() -> None:
-    async with serving() as one, one.client() as http:
-        await http.get("/model/v1/files/a%2Fb%3Fc/content")
-        assert one.upstream.requests[0][1] == "/base/v1/files/a%2Fb%3Fc/content"
-
-
 async def test_the_first_words_of_a_stream_arrive_before_the_last_are_sent() -> None:
-    async with serving() as one, one.client() as http, http.stream("POST", "/model/v1/stream", json={}) as answer:
+    async with (
+        serving() as one,
+        one.client() as http,
+        http.stream("POST", "/model/v1/messages?as=stream", json={}) as answer,
+    ):
         assert answer.headers["content-type"].startswith("text/event-stream")
         assert answer.headers["request-id"] == "r1"
         parts = answer.aiter_raw()
@@ -348,14 +364,14 @@ async def test_the_first_words_of_a_stream_arrive_before_the_last_are_sent() -> 
 
 async def test_a_runtime_that_hangs_up_ends_the_request_at_the_model() -> None:
     async with serving() as one, one.client() as http:
-        async with http.stream("POST", "/model/v1/stream", json={}) as answer:
+        async with http.stream("POST", "/model/v1/messages?as=stream", json={}) as answer:
             await anext(answer.aiter_raw())
         await asyncio.wait_for(one.upstream.broken.wait(), 5)
 
 
 async def test_errors_of_the_model_pass_as_they_are() -> None:
     async with serving() as one, one.client() as http:
-        busy = await http.post("/model/v1/overloaded", json={})
+        busy = await http.post("/model/v1/messages?as=overloaded", json={})
         assert (busy.status_code, busy.headers["retry-after"]) == (529, "7")
         assert busy.json()["error"] == {"type": "overloaded_error", "message": "later"}
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bide.core.limits import METER_BYTES
+from bide.core.limits import METER_BYTES, METER_GUESS_MAX, TOKEN_BYTES_GUESS
 from bide.rehearsal.turns import Turn, pieces, whole
 from bide.runner.metering import Meter
 
@@ -92,3 +92,46 @@ def test_a_line_without_an_end_costs_no_memory_and_what_follows_is_read(media_ty
 
 def held(meter: Any) -> int:
     return len(meter._line)
+
+
+# -- guesses ----------------------------------------------------------------------------------------------------------
+
+
+def guessed(raw: bytes, media_type: str = SSE, asked_bytes: int = 4000) -> int:
+    meter = Meter(media_type, asked_bytes)
+    meter.feed(raw)
+    return meter.end()
+
+
+def event(text: str) -> bytes:
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}
+    return f"event: content_block_delta\ndata: {json.dumps(delta, separators=(',', ':'))}\n\n".encode()
+
+
+def test_an_answer_that_says_its_size_is_not_guessed() -> None:
+    assert guessed(STREAM, asked_bytes=10**9) == 1020
+    raw = json.dumps(whole(Turn(text="x" * 10_000), 1, "m", 4000)).encode()
+    assert guessed(raw, "application/json") == metered(raw, "application/json")
+
+
+def test_an_answer_too_long_to_be_read_is_charged_by_its_bytes() -> None:
+    raw = json.dumps(whole(Turn(text="x" * 2 * METER_BYTES), 1, "m", 4000)).encode()
+    assert guessed(raw, "application/json") == 1000 + -(-len(raw) // TOKEN_BYTES_GUESS)
+
+
+def test_an_answer_that_is_cut_off_is_charged_by_the_words_that_came() -> None:
+    start = STREAM[: STREAM.index(b"event: content_block_start")]
+    assert metered(start) == 1001
+    words = event("x" * 400) * 10
+    assert 2000 <= guessed(start + words) <= 2100, "what it says that it took, and what it gave"
+    assert guessed(start + words[: len(words) - 30]) >= 1950, "also of a line that has not ended"
+    assert 2000 <= guessed(words) <= 2100, "and what was asked, where it says nothing"
+
+
+def test_pings_and_frames_are_no_words() -> None:
+    ping = b'event: ping\ndata: {"type": "ping"}\n\n'
+    assert guessed(ping * 1000) == guessed(b"") == 1000
+
+
+def test_no_guess_is_larger_than_any_model_can_read() -> None:
+    assert guessed(b"", asked_bytes=64 * 1024 * 1024) == METER_GUESS_MAX
