@@ -17,7 +17,7 @@ def tick(run: Run, now: float) -> bool:
                 return False
             run.end_by_force(now)
         if run.over is not None and now >= run.over_until:
-            run.recalled(None, run.turns.n, now)
+            run.recalled(run.seen, run.turns.n, now)
         if _waits(run) and (word := run.patience.due(now)) is not None:
             _say(run, word, now)
     run.go_on(now)

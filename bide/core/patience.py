@@ -24,6 +24,7 @@ from bide.core.limits import (
 from bide.core.quantities import span
 
 QUIET = ("runtime_quiet", "tool_quiet", "model_quiet")  # codes of silences that a person may act on; the turn goes on
+_BESIDE = (r.Asking, r.Metered, r.Delayed)  # whoever asks the model while a tool runs: that is no word of the tool
 AGAIN = "What it was told and had not taken is told again."
 
 
@@ -53,12 +54,19 @@ class Patience:
         self._since, self._told_s, self._fresh = now, 0.0, True
         self._calls.clear()
 
+    def gone(self) -> None:
+        """The runtime is, with all that it asked."""
+        self.over()
+        self._asking = 0
+
     def over(self) -> None:
         """It ended, or is being ended."""
         self._since = inf
 
     def heard(self, event: r.RuntimeEvent, now: float) -> None:
-        """Any sign of life; which one says what is waited for next."""
+        """Any sign of life; which one says what is waited for next. A tool that runs is as silent as it was, whoever else asks
+        the model beside it.
+        """
         match event:
             case r.Called(id=id, name=name) if len(self._calls) < CALLS_MAX:
                 self._calls[id] = name
@@ -66,6 +74,8 @@ class Patience:
                 self._calls.pop(id, None)
             case r.Asking(open=asking):
                 self._asking = asking
+        if self._calls and isinstance(event, _BESIDE):
+            return
         if self._since < inf:
             self._since, self._told_s, self._fresh = now, 0.0, False
 

@@ -18,7 +18,7 @@ from bide.core.deliveries import Deliveries
 from bide.core.hearing import ready_facts, restored_facts
 from bide.core.kept import Kept
 from bide.core.leaving import Leaving
-from bide.core.limits import INTERRUPT_S, RECALL_S, SPAWN_S, STOPPING_S
+from bide.core.limits import INTERRUPT_S, RECALL_S, RECALLED_S, SPAWN_S, STOPPING_S
 from bide.core.outbox import Outbox
 from bide.core.outputs import Outputs
 from bide.core.patience import Patience
@@ -49,6 +49,7 @@ class Run:
         self.resting = False  # it ended while there was nothing to do, and is started when there is
         self.over: r.Idle | None = None  # the turn is, and the runtime's state is searched for what it was told
         self.over_until = 0.0
+        self.seen: frozenset[str] | None = None  # what that state contained, where more may be on its way into it
         self.patience = Patience(job.limits)
         self.walls = Walls(job.limits, job.usd, job.tokens, job.worked_s)
         self.can = r.Capabilities()
@@ -176,6 +177,8 @@ class Run:
             return  # a late word of a process that is gone
         self.patience.heard(event, now)
         self.walls.heard(event)
+        if self.over is not None and isinstance(event, r.Busy | r.Consumed):
+            self._begins_by_itself(event, now)
         match event:
             case r.Ready():
                 self._ready(event)
@@ -329,7 +332,7 @@ class Run:
 
     def _idle(self, event: r.Idle, now: float) -> None:
         if self.turns.open and self.deliveries.untaken:
-            self.over, self.over_until, self.runtime_until = event, now + RECALL_S, 0.0
+            self.over, self.over_until, self.runtime_until, self.seen = event, now + RECALL_S, 0.0, None
             asked = tuple(self.deliveries.untaken)
             self.out.append(e.Recall(session=self.session, epoch=self.epoch, turn=self.turns.n, inputs=asked))
         else:
@@ -339,12 +342,23 @@ class Run:
         """What the runtime's state contains, now that this turn is over; None: nobody can read it."""
         if self.over is None or turn != self.turns.n:
             return  # the look was given up, or the process is gone
+        if memory is not None and self.seen is None and not memory.issuperset(self.deliveries.untaken):
+            self.seen, self.over_until = memory, now + RECALLED_S
+            return
         event, self.over = self.over, None
         by_people = self.turns.interrupts or self.turns.redirect
         again = event.result != "interrupted" or self.turns.cut_short or not by_people
         self.deliveries.recall(memory, self.turns.n, again=again)
         self._settled(event)
         self.go_on(now)
+
+    def _begins_by_itself(self, event: r.Busy | r.Consumed, now: float) -> None:
+        """What it was told in a turn that was over already opens the next one: no need to look where it is."""
+        assert self.over is not None
+        over, self.over = self.over, None
+        self._settled(over)
+        self._works(now)
+        self.turns.begin((event.input_id,) if isinstance(event, r.Consumed) else ())
 
     def _settled(self, event: r.Idle) -> None:
         silent = self.turns.silent if event.result != "completed" else ""

@@ -208,9 +208,9 @@ class Runner:
         """The runtime's process is gone."""
         return self._with(session, epoch, now, lambda run: run.exited(reason, memory, now))
 
-    def recalled(self, session: str, epoch: int, memory: frozenset[str] | None, now: float) -> list[e.Effect]:
+    def recalled(self, asked: e.Recall, memory: frozenset[str] | None, now: float) -> list[e.Effect]:
         """Which inputs the runtime's state contains; None: nobody can read it."""
-        return self._with(session, epoch, now, lambda run: run.recalled(memory, now))
+        return self._with(asked.session, asked.epoch, now, lambda run: run.recalled(memory, asked.turn, now))
 
     def captured(self, session: str, epoch: int, done: e.Captured | e.NotCaptured, now: float) -> list[e.Effect]:
         """A checkpoint is saved, or is not."""
@@ -232,11 +232,11 @@ class Runner:
         return self._with(session, epoch, now, lambda run: run.record(run.saver.waits(why)))
 
     def called(self, session: str, epoch: int, call: e.ToolCall, now: float) -> tuple[str | None, list[e.Effect]]:
-        """A tool of ours was called: the id of what it made (None: the session is not here), and effects."""
+        """A tool of ours was called: the id of what it made (None: the session is not here), and effects. Raises `Refused`."""
         run = self._run(session, epoch)
         if run is None or run.outbox.closed:
             return None, []
-        made = run.tools.called(call, now + self.wall)
+        made = run.tools.called(call, now + self.wall, run.turns.n)
         return made, self._take(run, now)
 
     def tick(self, now: float) -> list[e.Effect]:

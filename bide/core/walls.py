@@ -53,14 +53,16 @@ class Walls:
     def __init__(self, limits: Mapping[str, float], usd: float, tokens: int, worked_s: float) -> None:
         self.limits = allowed(limits)
         self._usd, self._tokens, self._worked_s = usd, tokens, worked_s
-        self._guessed = 0  # tokens whose price is not known yet
+        self._guessed = (
+            0  # tokens whose price is not known yet; below 0, those of this turn that are priced and not yet seen
+        )
         self._since: float | None = None  # when the turn began
         self._told: set[str] = set()
 
     def look(self, now: float, turn_open: bool) -> None:
         """Time that passes with a turn under way counts; called whenever one may have begun or ended."""
         if turn_open and self._since is None:
-            self._since = now
+            self._since, self._guessed = now, max(0, self._guessed)
         elif not turn_open and self._since is not None:
             self._worked_s, self._since = self._worked(now), None
 
@@ -70,23 +72,27 @@ class Walls:
             self._since += span_s
 
     def heard(self, event: r.RuntimeEvent) -> None:
-        """What the runtime says that it has cost since it last said so, or what was seen of it meanwhile."""
+        """What the runtime says that it has cost since it last said so, or what was seen of it meanwhile.
+
+        Its bill covers its own requests. What others of the session asked the model is not in it, and stays a guess.
+        """
         match event:
             case r.Spent(usd=usd, tokens=tokens):
-                self._usd, self._tokens, self._guessed = self._usd + usd, self._tokens + tokens, 0
+                self._usd, self._tokens, self._guessed = self._usd + usd, self._tokens + tokens, self._guessed - tokens
             case r.Metered(tokens=tokens):
                 self._guessed += tokens
 
     def moved(self, limits: Walled) -> None:
-        """Somebody allowed more. What was near is told again when it is near again."""
-        self.limits = limits
-        self._told.clear()
+        """What is allowed now. Where that is something else, what was near is told again when it is near again."""
+        if limits != self.limits:
+            self.limits = limits
+            self._told.clear()
 
     @property
     def usd(self) -> float:
         """Money spent, with a guess of what is not told yet."""
         known = self._usd / self._tokens if self._usd > 0 and self._tokens > 0 else TOKEN_USD_GUESS
-        return self._usd + self._guessed * known
+        return self._usd + max(0, self._guessed) * known
 
     def reached(self, now: float) -> Wall | None:
         """The wall that it stands at: no turn may begin, and none may go on."""
@@ -120,7 +126,7 @@ class Walls:
         budget, lifetime = self.limits
         if name == LIFETIME:
             return Wall(name=name, over=over, used=span(self._worked(now)), most=span(lifetime))
-        about = "about " if self._guessed else ""
+        about = "about " if self._guessed > 0 else ""
         return Wall(name=name, over=over, used=about + amount(self.usd, "usd"), most=amount(budget, "usd"))
 
 

@@ -10,9 +10,11 @@ from bide.core.run import Run
 
 
 def minds_walls(run: Run) -> bool:
-    """Whether it is stopped at a wall: not if it ends anyway, nor if its server would not know what that means."""
-    ends = run.tools.finish is not None or run.leaving.goal not in ("", "park")
-    return run.turns.can_hold and not run.turns.held and not ends
+    """Whether it is stopped at a wall: not if it is being ended, nor if its server would not know what that means.
+
+    That it asked to `finish` does not count: until its turn is over it may go on for long.
+    """
+    return run.turns.can_hold and not run.turns.held and run.leaving.goal in ("", "park")
 
 
 def hears_walls(run: Run) -> bool:
@@ -27,6 +29,11 @@ def mind_walls(run: Run, now: float) -> None:
     if run.place != "here" or run.outbox.closed or run.frozen_at or not minds_walls(run):
         return
     if (wall := walls.reached(now)) is not None:
+        if turns.open and run.tools.finish is not None:
+            # It may end this moment, as finished: only where it has to be stopped is it a matter for people.
+            if run.runtime == "working":
+                run.interrupt_turn(f"wall-{run.epoch}", now)
+            return
         run.record(f.Error(code=wall.code, sentence=wall.sentence, hint="Allow it more with `bide extend`, or end it."))
         turns.hold()
         run.go_on(now)

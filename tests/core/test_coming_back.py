@@ -6,7 +6,7 @@ from bide.core import commands as c
 from bide.core import effects as e
 from bide.core import facts as f
 from bide.core import runtime as r
-from bide.core.limits import CALLS_MAX, FROZEN_S, RESEND_S
+from bide.core.limits import CALLS_MAX, FROZEN_S, MADE_MAX, RESEND_S
 from tests.core.playbook import LEASE_S, Story, resume, uid, waiting, working
 from tests.core.playrunner import IDLE, READY, SAVED, Exit, Machine, busy, feed, granted, input_, news
 
@@ -148,6 +148,9 @@ def test_what_was_saved_while_the_server_was_away_is_told_however_late_it_comes_
 def test_a_runtime_that_calls_tools_for_ever_does_not_make_each_word_cost_more_disk() -> None:
     machine = busy()
     for n in range(2 * CALLS_MAX):
+        if n % MADE_MAX == 0:
+            name = f"m{n + 2}"  # one turn records no more
+            feed(machine, [IDLE, SAVED, news(input_(name, n + 9)), r.Consumed(input_id=uid(name))])
         machine << e.Assumed(key=f"call {n}", text="it is so")
     made = machine.made
     machine << e.Assumed(key=f"call {2 * CALLS_MAX - 1}", text="it is so")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from bide.core import facts as f
 from bide.core import runtime as r
 from bide.core.limits import (
@@ -149,6 +151,21 @@ def test_a_tool_that_speaks_now_and_then_is_never_stopped() -> None:
         assert wait(machine, TOOL_QUIET_S - 1) == []
         machine << r.Glimpsed(kind="tool", text="test 17 of 200")
     assert codes(machine) == []
+
+
+@pytest.mark.parametrize(
+    "beside", [r.Asking(open=1), r.Metered(tokens=5), r.Delayed(for_s=1)], ids=lambda e: type(e).__name__
+)
+def test_a_loop_in_the_background_that_asks_the_model_does_not_hide_a_silent_tool(beside: r.RuntimeEvent) -> None:
+    machine = busy()
+    machine << TOOL
+    done: list[str] = []
+    for _ in range(int(TOOL_SILENCE_S / 60) - 1):
+        done += wait(machine, 60)
+        machine << beside
+        machine << r.Asking(open=0)
+    assert (done, codes(machine)) == ([], ["tool_quiet"] * 2)
+    assert wait(machine, 60) == ["interrupt"]
 
 
 def test_a_tool_has_the_time_that_its_session_allows_it() -> None:

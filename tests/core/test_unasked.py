@@ -7,9 +7,12 @@ from msgspec.structs import replace
 
 from bide.core import effects as e
 from bide.core import facts as f
+from bide.core.limits import MADE_MAX
+from bide.core.refusals import Refused
 from tests.core.playbook import DONE, Story, answer, asks, parked, qid, uid, waiting, working
-from tests.core.playrunner import IDLE, busy, input_, news
+from tests.core.playrunner import IDLE, SAVED, busy, input_, news
 
+MADE = (f.AssumptionRecorded, f.QuestionAsked, f.QuestionWithdrawn)
 ASK = e.Asked(key="call-1", question="Which?", options=("a", "b"))
 
 
@@ -147,3 +150,49 @@ def test_a_question_withdrawn_by_people_no_longer_keeps_the_session_from_its_end
     machine << ASK
     machine << news(input_("a", 5, type="user.answer", question_id=str(machine.made)))
     assert machine.runner.runs["s"].tools.blocking == set()
+
+
+# -- too many ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        e.Assumed(key="", text="utf-8"),
+        e.Asked(key="", question="Which?", blocking=False),
+        e.Unasked(key="", question_id="x", reason="never mind"),
+    ],
+    ids=lambda call: type(call).__name__,
+)
+def test_a_turn_that_records_without_end_is_told_so_until_its_next_turn(call: e.ToolCall) -> None:
+    machine = busy()
+    for _ in range(MADE_MAX):
+        machine << call
+    with pytest.raises(Refused, match="too_many") as refused:
+        machine << call
+    assert str(MADE_MAX) in refused.value.sentence
+    assert sum(len(machine.facts(kind)) for kind in MADE) == MADE_MAX
+    machine << e.Finish(summary="")  # a word that ends something is always heard
+    machine << IDLE
+    with pytest.raises(Refused, match="too_many"):
+        machine << call
+
+
+def test_a_call_that_is_repeated_is_answered_and_not_counted() -> None:
+    machine = busy()
+    for _ in range(3 * MADE_MAX):
+        machine << ASK
+    machine << e.Assumed(key="", text="utf-8")
+    assert len(machine.facts(f.QuestionAsked)) == 1
+    assert len(machine.facts(f.AssumptionRecorded)) == 1
+
+
+def test_what_one_turn_may_record_does_not_lessen_what_the_next_one_may() -> None:
+    machine = busy()
+    for _ in range(MADE_MAX):
+        machine << e.Assumed(key="", text="utf-8")
+    machine << IDLE
+    machine << SAVED
+    machine << news(input_("m2", 9))
+    machine << e.Assumed(key="", text="tabs")
+    assert machine.facts(f.AssumptionRecorded)[-1].text == "tabs"

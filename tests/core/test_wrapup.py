@@ -117,12 +117,23 @@ def test_a_turn_that_ended_past_the_wall_by_itself_is_the_last_one() -> None:
 def test_a_session_that_finishes_with_its_last_cent_has_finished() -> None:
     machine = at_work(budget_usd=1.0)
     machine << e.Finish(summary="done")
-    assert machine << spent(1.1) == []
+    machine << spent(1.1)
     assert machine << IDLE == ["stop"]
     machine << Exit(("m1",))
     machine << SAVED
     assert [ended.outcome for ended in machine.facts(f.Ended)] == ["completed"]
     assert not machine.facts(f.Error)
+
+
+def test_a_turn_that_has_asked_to_finish_and_goes_on_is_stopped_at_its_wall_all_the_same() -> None:
+    machine = at_work(budget_usd=1.0)
+    machine << e.Finish(summary="done")
+    assert machine << spent(0.5) == []
+    assert machine << spent(0.6) == ["interrupt"]
+    assert machine.after(INTERRUPT_S) == ["stop by force"]
+    assert "spawn" not in machine << Exit(("m1",))
+    assert [error.code for error in machine.facts(f.Error)] == ["over_budget"]
+    assert machine.facts(f.Ended) == [], "people decide whether it is done"
 
 
 def test_what_one_long_turn_spends_is_seen_before_it_ends() -> None:
@@ -140,6 +151,31 @@ def test_what_was_guessed_is_replaced_by_what_it_really_cost_and_by_its_price() 
     assert walls.usd == pytest.approx(0.1)
     walls.heard(r.Metered(tokens=50_000))
     assert walls.usd == pytest.approx(0.15)
+
+
+def test_a_bill_of_the_runtime_pays_only_for_what_it_covers() -> None:
+    walls = Walls(limits(budget_usd=1.0), 0.0, 0, 0.0)
+    walls.heard(r.Metered(tokens=100_000))  # its own
+    walls.heard(r.Metered(tokens=300_000))  # a program's in the background, of which it knows nothing
+    walls.heard(spent(0.1, 100_000))
+    assert walls.usd == pytest.approx(0.4)
+
+
+def test_the_end_of_an_answer_that_is_seen_after_its_bill_is_not_paid_twice() -> None:
+    walls = Walls(limits(budget_usd=1.0), 0.0, 0, 0.0)
+    walls.heard(spent(0.1, 100_000))
+    walls.heard(r.Metered(tokens=100_000))
+    assert walls.usd == pytest.approx(0.1)
+
+
+def test_a_bill_for_what_nobody_saw_pays_nothing_of_the_next_turn() -> None:
+    walls = Walls(limits(budget_usd=1.0), 0.0, 0, 0.0)
+    walls.look(0.0, turn_open=True)
+    walls.heard(spent(0.1, 100_000))
+    walls.look(1.0, turn_open=False)
+    walls.look(2.0, turn_open=True)
+    walls.heard(r.Metered(tokens=100_000))
+    assert walls.usd == pytest.approx(0.2)
 
 
 def test_a_session_without_a_budget_may_cost_whatever_it_costs() -> None:

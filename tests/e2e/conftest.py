@@ -23,10 +23,19 @@ def pair(shared: Stage) -> list[Part]:
 
 
 @pytest.fixture
-def stage(shared: Stage, pair: list[Part]) -> Stage:
-    """The shared server with two runners of the pool `default`."""
+def stage(shared: Stage, pair: list[Part]) -> Iterator[Stage]:
+    """The shared server with two runners of the pool `default`, whose slots are free again afterwards."""
     assert all(part.alive for part in pair)
-    return shared
+    before = newest(shared)
+    yield shared
+    for made in shared.ok("GET", "/v1/sessions?limit=100")["items"]:
+        if made["id"] > before and made["pool"] == "default" and made["lifecycle"] in ("active", "queued"):
+            shared.http.post(f"/v1/sessions/{made['id']}/events", json={"events": [{"type": "user.cancel"}]})
+
+
+def newest(shared: Stage) -> str:
+    """The id of the last session; ids are in order of time."""
+    return next((str(one["id"]) for one in shared.ok("GET", "/v1/sessions?limit=1")["items"]), "")
 
 
 @pytest.hookimpl(wrapper=True)
