@@ -53,6 +53,16 @@ def test_the_coding_agent_is_told_before_the_budget_ends_and_once() -> None:
     assert [note.code for note in machine.facts(f.Note)] == ["wall_near"]
 
 
+def test_news_that_move_no_wall_tell_of_it_no_second_time() -> None:
+    machine = at_work(budget_usd=1.0)
+    machine << spent(0.92)
+    assert machine << news(input_("m2", 3), walls=Walls(limits(budget_usd=1.0), 0.0, 0, 0.0).limits) == []
+    assert machine << spent(0.01) == []
+    assert machine << news(walls=Walls(limits(budget_usd=1.1), 0.0, 0, 0.0).limits) == []
+    (told,) = machine << spent(0.07)
+    assert "1.0" in told, "it is near another wall"
+
+
 def test_the_coding_agent_is_told_before_its_time_ends_and_once() -> None:
     machine = at_work(working_s=400.0)
     assert wrap_up_at(400.0) == 280
