@@ -346,19 +346,19 @@ class Run:
             self.seen, self.over_until = memory, now + RECALLED_S
             return
         event, self.over = self.over, None
-        by_people = self.turns.interrupts or self.turns.redirect
-        again = event.result != "interrupted" or self.turns.cut_short or not by_people
+        again = event.result != "interrupted" or self.turns.cut_short or not self.turns.by_people
         self.deliveries.recall(memory, self.turns.n, again=again)
         self._settled(event)
         self.go_on(now)
 
     def _begins_by_itself(self, event: r.Busy | r.Consumed, now: float) -> None:
-        """What it was told in a turn that was over already opens the next one: no need to look where it is."""
-        assert self.over is not None
+        """What it was told in a turn that was over already opens another; that goes on where none may begin."""
         over, self.over = self.over, None
-        self._settled(over)
+        if over is not None and over.result != "failed" and not self.turns.held:
+            self._settled(over)
+            self.turns.begin((event.input_id,) if isinstance(event, r.Consumed) else ())
+        self.turns.stopping = False
         self._works(now)
-        self.turns.begin((event.input_id,) if isinstance(event, r.Consumed) else ())
 
     def _settled(self, event: r.Idle) -> None:
         silent = self.turns.silent if event.result != "completed" else ""

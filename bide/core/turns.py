@@ -32,6 +32,11 @@ class Turns:
         self.can_hold = freed is not None
         self.held = n + 1 if freed is not None and freed <= n else 0  # this turn does not begin before it is freed
 
+    @property
+    def by_people(self) -> bool:
+        """Whether somebody stops it."""
+        return bool(self.interrupts or self.redirect)
+
     def begin(self, input_ids: tuple[str, ...]) -> None:
         """The next one, with these inputs."""
         self.n, self.open, self.trouble, self.silent = self.n + 1, True, "", ""
