@@ -255,10 +255,15 @@ async def test_a_runtime_that_closes_its_output_and_stays_is_ended_and_said_to_b
 
 async def test_a_conversation_is_read_while_its_runtime_idles(shell: Shell) -> None:
     process = await live(shell, 1, SESSION, message())
+    (run,) = shell.loop.machine.runs.values()
     await until(lambda: process.written.count(b"Deliver") == 1)
     process.said.put_nowait(b"idle")
+    await until(lambda: run.seen is not None)
+    shell.tick(limits.RECALLED_S)
     await until(lambda: process.written.count(b"Deliver") == 2)  # once more: nothing of it is found
     process.said.put_nowait(b"idle")
+    await until(lambda: run.over is not None and run.seen is not None)
+    shell.tick(limits.RECALLED_S)
     await until(lambda: shell.server.kinds().count("TurnEnded") == 2)
     said = [fact.status for fact in shell.server.facts[f"{SESSION} 1"] if isinstance(fact, f.Receipt)]
     assert said == ["delivered", "accepted", "delivered", "unconfirmed"]
