@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -67,12 +67,6 @@ class ByWorkers(Direct):
         bytes_max: int,
     ) -> Restored:
         return self.engine.restore(self.place, root, targets, owner, cache_dir, warm, bytes_max)
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with new_root() as made:
-        yield made
 
 
 @pytest.fixture

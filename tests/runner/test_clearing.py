@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from bide.runner.clearing import Clearing
 from bide.runner.layout import Layout
 from bide.runner.process import Process
 from bide.runner.sandbox import Choice
-from tests.runner.sessions import WORKS, new_root, processes_saying, session, until
+from tests.runner.sessions import WORKS, processes_saying, session, until
 
 every_rung = pytest.mark.parametrize("choice", WORKS.values(), ids=WORKS)
 
@@ -33,22 +32,6 @@ ESCAPES = {
     "chaser": """c='sleep 0.02; setsid -f sh -c "$1" "$0" "$1"'; setsid -f sh -c "$c" "$1-tool" "$c";""",
     "forker": """setsid -f sh -c 'trap "" TERM; while :; do setsid -f sh -c "sleep 60; :" "$0"; sleep 0.05; done' "$1-tool";""",
 }
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with new_root() as made:
-        yield made
-
-
-@pytest.fixture
-def word() -> str:
-    return f"bide-test-{secrets.token_hex(6)}"
 
 
 class Talk:

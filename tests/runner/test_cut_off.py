@@ -2,34 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import pytest
 
 from bide.core import facts as f
 from bide.core.refusals import Unavailable
 from bide.core.session import Pending
 from bide.core.wire import News, SyncReply
-from tests.runner.sessions import new_root, until
+from tests.runner.sessions import until
 from tests.runner.shell_fakes import Shell
 from tests.runner.shell_parts import SESSION
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def shell(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shell]:
-    monkeypatch.setattr("bide.runner.loop.retry_wait_s", lambda failed: 0.01)
-    with new_root() as root:
-        made = Shell(root)
-        monkeypatch.setattr("bide.runner.hosted.spawn", made.spawn)
-        yield made
-        for run in list(made.loop.machine.runs.values()):
-            made.lose(run.epoch, run.session)
-        await until(lambda: made.empty)
 
 
 async def test_a_cancel_of_a_session_whose_blobs_are_out_of_reach_frees_its_runner_at_once(shell: Shell) -> None:

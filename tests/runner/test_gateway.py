@@ -34,11 +34,6 @@ ENDS_TURN = {"runtime/endTurn": True}
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Upstream:
     """A model API that remembers every request and sends the second part of a stream only when it is let."""
 

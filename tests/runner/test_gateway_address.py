@@ -10,11 +10,6 @@ import pytest
 from tests.runner.test_gateway import Session, serving
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def outside() -> socket.socket:
     """Another host, which must never hear of the key."""
     listener = socket.create_server(("127.0.0.1", 0))

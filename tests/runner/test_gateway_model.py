@@ -14,11 +14,6 @@ from tests.runner.sessions import until
 from tests.runner.test_gateway import KEY, Session, serving
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def troubles(one: Session) -> list[r.Troubled]:
     return [event for event in one.told if isinstance(event, r.Troubled)]
 

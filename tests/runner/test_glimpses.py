@@ -12,9 +12,6 @@ from bide.core.wire import Glimpse, GlimpsesPost, GlimpsesReply
 from bide.runner.glimpses import Gathered, Glimpses
 from bide.runner.link import Link
 from tests.runner.sessions import until
-from tests.runner.test_shell import anyio_backend
-
-__all__ = ["anyio_backend"]
 
 
 class FakeLink(Link):

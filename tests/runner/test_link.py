@@ -22,11 +22,6 @@ POST = FactsPost(session="s", epoch=1, first=0, facts=(f.Note(text="é\n\u2028")
 Answer = tuple[int, bytes] | Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Server:
     """Answers one request after the other with what the test gave it, byte for byte."""
 

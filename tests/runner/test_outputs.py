@@ -19,10 +19,9 @@ from bide.runner.outputs import Outputs, Spill
 from tests.runner.sessions import until
 from tests.runner.shell_fakes import Shell
 from tests.runner.shell_parts import SESSION
-from tests.runner.test_shell import anyio_backend, live, message, shell
+from tests.runner.test_shell import live, message
 from tests.runner.test_spool import full_disk
 
-__all__ = ["anyio_backend", "shell"]
 LONG = "x" * (16 * TOOL_OUTPUT_BYTES)
 
 

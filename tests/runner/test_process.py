@@ -8,7 +8,6 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ from tests.runner.sessions import (
     SHUT_IN,
     WORKS,
     lone_runner,
-    new_root,
     output,
     poll,
     processes_saying,
@@ -50,22 +48,6 @@ setsid -f sh -c 'while :; do setsid -f true "$0"; sleep 0.01; done' "$1-spawner"
 """
 STUBBORN = ESCAPES + "trap '' TERM\necho up\nwhile :; do sleep 1; done"
 NAMES = ("daemon", "nohup", "twice", "bare", "spawner")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with new_root() as made:
-        yield made
-
-
-@pytest.fixture
-def word() -> str:
-    return f"bide-test-{secrets.token_hex(6)}"
 
 
 async def heard(process: object, what: bytes) -> None:

@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
-import pytest
-
 from bide.core.refusals import Unavailable
 from bide.core.session import Pending
 from bide.core.wire import Gone, SyncReply
-from tests.runner.sessions import new_root, until
+from tests.runner.sessions import until
 from tests.runner.shell_fakes import Shell
 from tests.runner.shell_parts import SESSION
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def shell(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shell]:
-    with new_root() as root:
-        made = Shell(root)
-        monkeypatch.setattr("bide.runner.hosted.spawn", made.spawn)
-        yield made
-        for run in list(made.loop.machine.runs.values()):
-            made.lose(run.epoch, run.session)
-        await until(lambda: made.empty)
 
 
 async def died_with_untold(shell: Shell) -> None:

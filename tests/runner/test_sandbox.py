@@ -7,7 +7,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,17 +22,6 @@ every_rung = pytest.mark.parametrize("choice", WORKS.values(), ids=WORKS)
 every_sandbox = pytest.mark.parametrize("choice", [WORKS[rung] for rung in SHUT_IN], ids=SHUT_IN)
 TOOLS = Path(__file__).parent
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="only root runs sessions as another user")
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with new_root() as made:
-        yield made
 
 
 @pytest.fixture

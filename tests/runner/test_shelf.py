@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,14 +11,7 @@ import pytest
 from bide.core.limits import SALVAGE_KEEP_S
 from bide.runner.layout import Layout
 from bide.runner.shelf import Mark, Shelf
-from tests.runner.sessions import new_root
 from tests.runner.shell_parts import CHOICE, SESSION
-
-
-@pytest.fixture
-def root() -> Iterator[Path]:
-    with new_root() as made:
-        yield made
 
 
 def test_the_oldest_warm_folders_and_salvage_go_and_the_newest_stay(

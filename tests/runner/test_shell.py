@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -29,27 +28,6 @@ from tests.runner.shell_parts import CHOICE, SESSION, Direct, repository, restor
 
 OTHER = "0198c0de-0000-7000-8000-000000000002"
 THIRD = "0198c0de-0000-7000-8000-000000000003"
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
-async def shell(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Shell]:
-    monkeypatch.setattr("bide.runner.loop.retry_wait_s", lambda failed: 0.01)
-    with new_root() as root:
-        made = Shell(root)
-        monkeypatch.setattr("bide.runner.hosted.spawn", made.spawn)
-        yield made
-        made.may_spawn.set()
-        for process in made.processes:
-            process.may_die.set()
-        for run in list(made.loop.machine.runs.values()):
-            made.lose(run.epoch, run.session)
-        await until(lambda: made.empty)
-        assert made.folders.clashes == []
 
 
 def message(text: str = "go", seq: int = 1) -> Pending:

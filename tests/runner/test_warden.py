@@ -27,11 +27,6 @@ TICKS = "while :; do date +%s.%N >>ticks; sleep 0.01; done"
 NOBODY = procfs.Ident(2**22 + 1, 1)  # no machine has such a process
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @asynccontextmanager
 async def watched(heard: Callable[[Froze], None]) -> AsyncIterator[Watch]:
     watch = Watch(heard)

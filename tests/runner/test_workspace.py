@@ -38,12 +38,6 @@ DRIVER = Scripted()
 
 
 @pytest.fixture
-def root() -> Iterator[Path]:
-    with new_root() as made:
-        yield made
-
-
-@pytest.fixture
 def blobs(tmp_path: Path) -> BadDays:
     return BadDays(LocalBlobs(tmp_path / "blobs"))
 
