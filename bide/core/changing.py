@@ -9,18 +9,9 @@ from __future__ import annotations
 from bide.core import commands as c
 from bide.core import facts as f
 from bide.core.draft import Draft
+from bide.core.receipts import carried_out
 from bide.core.refusals import Refused
-from bide.core.session import (
-    AGAIN,
-    EDITED,
-    RESOLVED,
-    RUNTIME_INPUTS,
-    TAKEN_BACK,
-    Lifecycle,
-    Pending,
-    Session,
-    known_input,
-)  # fmt: skip
+from bide.core.session import RESOLVED, RUNTIME_INPUTS, Lifecycle, Pending, Session, known_input
 
 
 def change(d: Draft, command: c.Edit | c.Withdraw) -> None:
@@ -122,18 +113,17 @@ def _changeable(s: Session, command: c.Edit | c.Withdraw) -> Pending:
 
 def _carry_out(d: Draft, order: Pending) -> None:
     """Does what is wanted; no runtime can have been told, or a person has said what is so."""
-    by, target = order.author, order.target
+    if order.choice == "delivered":
+        how = f"{order.author} says that it was delivered"
+        d.add(f.Receipt(input_id=order.target, status="consumed", how=how, code=RESOLVED))
+        _done(d, order, "it was delivered")
+        return
+    d.add(carried_out(order))
     if order.type == "user.withdraw":
-        d.add(f.Receipt(input_id=target, status="withdrawn", how=f"taken back by {by}", code=TAKEN_BACK))
         _taken_back(d, order)
     elif order.type == "user.edit":
-        d.add(f.Receipt(input_id=target, status="accepted", how=f"changed by {by}", code=EDITED))
         _edited(d, order)
-    elif order.choice == "delivered":
-        d.add(f.Receipt(input_id=target, status="consumed", how=f"{by} says that it was delivered", code=RESOLVED))
-        _done(d, order, "it was delivered")
     else:
-        d.add(f.Receipt(input_id=target, status="accepted", how=f"to be delivered again: {by} says so", code=AGAIN))
         _done(d, order, "it is delivered again")
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from bide.core.outbox import Outbox
+from bide.core.receipts import carried_out, dropped
 from bide.core.saver import Saver
-from bide.core.session import AGAIN, EDITED, OWN_TURN, RUNTIME_INPUTS, TAKEN_BACK, Pending, delivery_order
+from bide.core.session import OWN_TURN, RUNTIME_INPUTS, Pending, delivery_order
 
 
 class Deliveries:
@@ -18,7 +19,8 @@ class Deliveries:
     """
 
     def __init__(self, outbox: Outbox, saver: Saver, preamble: Iterable[str], blocking: set[str]) -> None:
-        self._receipt, self._saver, self._blocking = outbox.receipt, saver, blocking
+        self._receipt, self._record = outbox.receipt, outbox.record
+        self._saver, self._blocking = saver, blocking
         self.queue: list[Pending] = []
         self.untaken = saver.told
         self.preamble = list(preamble)  # bide's own words, told with the next input
@@ -59,21 +61,18 @@ class Deliveries:
             self._carry_out(order)
 
     def _carry_out(self, order: Pending) -> None:
-        by, target = order.author, order.target
+        target = order.target
         self.queue = [p for p in self.queue if p.id != target]
         self._heard.add(target)
         self._doubted.discard(target)
         if order.type == "user.withdraw":
             if order.blocking:
                 self._blocking.add(order.question_id)
-            self._receipt(target, "withdrawn", how=f"taken back by {by}", code=TAKEN_BACK)
+            self._record(carried_out(order))
             return
         kind = "user.answer" if order.question_id else "user.message"
         self._queue(replace(order, id=target, type=kind, seq=order.target_seq, target="", target_seq=0, choice=""))
-        if order.type == "user.edit":
-            self._receipt(target, "accepted", how=f"changed by {by}", code=EDITED)
-        else:
-            self._receipt(target, "accepted", how=f"to be delivered again: {by} says so", code=AGAIN)
+        self._record(carried_out(order))
 
     def _queue(self, pending: Pending) -> None:
         self.queue.append(pending)
@@ -81,9 +80,9 @@ class Deliveries:
 
     def drop(self, before_seq: int) -> None:
         """Withdraws the messages that were accepted before and not told. Answers stay: nobody is asked again."""
-        for dropped in [p for p in self.queue if p.seq < before_seq and p.type == "user.message"]:
-            self.queue.remove(dropped)
-            self._receipt(dropped.id, "withdrawn", how="dropped by an interrupt", code="dropped")
+        for pending in [p for p in self.queue if p.seq < before_seq and p.type == "user.message"]:
+            self.queue.remove(pending)
+            self._record(dropped(pending.id))
 
     def tell(self, pending: Pending, how: str, turn: int) -> None:
         """It goes to the runtime now."""

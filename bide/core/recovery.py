@@ -9,6 +9,7 @@ from bide.core import ids
 from bide.core.changing import settle_changes
 from bide.core.draft import Draft
 from bide.core.limits import LOST_ITEMS_MAX, STARTS_MAX
+from bide.core.receipts import dropped
 from bide.core.session import RUNTIME_INPUTS, Lifecycle, holding, rewinding, undelivered
 
 START_OVER = "Start over from the repository"
@@ -152,7 +153,7 @@ def drop(d: Draft, before_seq: int) -> None:
     """
     for pending in undelivered(d.s):
         if pending.seq < before_seq and pending.type == "user.message":
-            d.add(f.Receipt(input_id=pending.id, status="withdrawn", how="dropped by an interrupt", code="dropped"))
+            d.add(dropped(pending.id))
 
 
 def start_over(d: Draft) -> None:
